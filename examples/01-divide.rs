@@ -1,12 +1,13 @@
 //! Divides the convolutions of a network so that the fastest algorithms fit a workspace limit, from measurements that were
 //! recorded on an H200: no GPU is needed.
 
-use tightfit_core::answer::{Request, optimize};
-use tightfit_core::candidate::Limit;
-use tightfit_core::network::built_in;
-use tightfit_core::profile::{Recording, Replay, Selection};
-use tightfit_core::survey::Env;
-use tightfit_core::{Backend, Bytes, Error};
+use tightfit_conv::Backend;
+use tightfit_conv::candidate::Limit;
+use tightfit_network::built_in;
+use tightfit_profile::answer::{Request, optimize};
+use tightfit_profile::survey::Env;
+use tightfit_profile::{Recording, Replay, Selection};
+use tightfit_units::{Bytes, Error};
 
 const PROFILE: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-alexnet-1col-all.jsonl.gz");

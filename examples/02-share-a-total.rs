@@ -1,11 +1,12 @@
 //! Divides one total of workspace among all kernels of a network so that their times add up to the least.
 
-use tightfit_core::answer::{Request, optimize};
-use tightfit_core::candidate::Limit;
-use tightfit_core::network::built_in;
-use tightfit_core::profile::{Recording, Replay, Selection};
-use tightfit_core::survey::{Env, Sizes};
-use tightfit_core::{Backend, Bytes, Error};
+use tightfit_conv::Backend;
+use tightfit_conv::candidate::Limit;
+use tightfit_network::built_in;
+use tightfit_profile::answer::{Request, optimize};
+use tightfit_profile::survey::{Env, Sizes};
+use tightfit_profile::{Recording, Replay, Selection};
+use tightfit_units::{Bytes, Error};
 
 const PROFILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/recorded/h200-legacy-resnet18.jsonl.gz");
 

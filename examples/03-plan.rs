@@ -1,8 +1,9 @@
 //! Plans a training step in a budget of device memory: which feature maps wait on the host, and where everything lies.
 
-use tightfit_core::network::built_in;
-use tightfit_core::plan::{CostModel, Fronts, MapTreatment, Mode, Options, Policy, Workload, plan};
-use tightfit_core::{Bytes, Error, Types};
+use tightfit_conv::Types;
+use tightfit_network::built_in;
+use tightfit_plan::{CostModel, Fronts, MapTreatment, Mode, Options, Policy, Workload, plan};
+use tightfit_units::{Bytes, Error};
 
 fn main() -> Result<(), Error> {
     let network = built_in("vgg16")?;

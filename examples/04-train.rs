@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use tightfit_core::network::built_in;
-use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
-use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Backend, Bytes, Types};
+use tightfit_conv::{Backend, Types};
 use tightfit_cpu::CpuBackend;
+use tightfit_network::built_in;
+use tightfit_plan::{CostModel, Fronts, Mode, Options, Policy, Workload, plan};
+use tightfit_profile::survey::{Env, Scope, Sizes, survey};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::{Engine, Poison, Solver, evaluate};
+use tightfit_units::Bytes;
 
 const BATCH: usize = 32;
 

@@ -59,7 +59,7 @@ def glpsol(kernels, total):
 
 def tightfit():
     """Milliseconds and time in nanoseconds of every instance, by name."""
-    command = ["cargo", "run", "-q", "--release", "-p", "tightfit-core", "--example", "allot-instances", "--", "--each"]
+    command = ["cargo", "run", "-q", "--release", "-p", "tightfit-conv", "--example", "allot-instances", "--", "--each"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = re.findall(r"^  (\S+ \d+ %) +([\d.]+) ms +(\d+) ns", text, re.MULTILINE)
     return {name: (float(ms), int(nanos)) for name, ms, nanos in rows}

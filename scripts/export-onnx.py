@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Exports the networks that the tests of ONNX files read, without their weights, and PyTorch's description of them.
 
-    python scripts/export-onnx.py crates/core/tests/data/onnx
+    python scripts/export-onnx.py crates/onnx/tests/data/onnx
     python scripts/export-onnx.py --small crates/train/tests/recorded [small|gated|resized ..]
 
 Needs torch, torchvision, onnx and onnxscript. The figures in torch.json are counted by PyTorch in a training step:

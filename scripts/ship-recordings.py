@@ -4,7 +4,7 @@
     scripts/ship-recordings.py H100.jsonl.gz H200.jsonl.gz ..
 
 Of each device it keeps the final decisions and drops everything else. Where files disagree, the later one counts. The same
-files give the same bytes. `--out` names another file than crates/core/data/shipped.jsonl.gz.
+files give the same bytes. `--out` names another file than crates/profile/data/shipped.jsonl.gz.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-OUT = Path(__file__).parent.parent / "crates/core/data/shipped.jsonl.gz"
+OUT = Path(__file__).parent.parent / "crates/profile/data/shipped.jsonl.gz"
 FORMAT = {"format": "tightfit-profile", "version": 1}
 
 

@@ -146,8 +146,9 @@ def memory(*plans: Json) -> list[str]:
 
 def ours(*plans: Json) -> list[str]:
     """Maximum / average in GB with weight gradients, momentum and what layers save."""
-    cells = [gb(plans[0]["accounting"]["ours"]["baseline_bytes"])]
-    for plan in plans:
+    baseline, *others = plans
+    cells = [gb(baseline["peak_bytes"])]
+    for plan in others:
         way = plan["accounting"]["ours"]
         star = "*" if plan["peak_bytes"] > 12 * 2**30 else ""
         cells.append(f"{gb(way['maximum_bytes'])} / {gb(way['average_bytes'])}{star}")
@@ -157,7 +158,7 @@ def ours(*plans: Json) -> list[str]:
 OURS = Table(
     "vdnn-memory-ours",
     ["network, mini-batch", "base(p)", *LABELS[2:]],
-    commands(POLICIES[2:]),
+    commands(POLICIES[1:]),
     [
         *(Row(row.labels, row.values) for row in rows(True)),
         *(Row([f"VGG-{n}16 32"], {"network": f"vgg{n}16", "batch": "32", "rates": f"--backend {VGG}"}) for n in (1, 5)),

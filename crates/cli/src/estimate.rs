@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tightfit_core::survey::{Env, Forecast, Scope, forecast};
-use tightfit_core::{Algorithm, Backend, Bytes, Nanos, Problem};
+use tightfit_conv::{Algorithm, Backend, Problem};
 use tightfit_cpu::host_memory;
+use tightfit_profile::survey::{Env, Forecast, Scope, forecast};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::Failure;
 use crate::message;

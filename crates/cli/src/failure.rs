@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use tightfit_core::{Error, output};
+use tightfit_units::{Error, output};
 
 use crate::message;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, OnceLock};
 
-use tightfit_core::output;
+use tightfit_units::output;
 
 use crate::failure::INTERRUPTED;
 use crate::message;

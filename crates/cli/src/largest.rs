@@ -1,8 +1,9 @@
 //! Finds the largest mini-batch that fits in a budget, with plans that measure nothing.
 
-use tightfit_core::network::Network;
-use tightfit_core::plan::{Options, Stop, plan_until};
-use tightfit_core::{Bytes, Problem};
+use tightfit_conv::Problem;
+use tightfit_network::Network;
+use tightfit_plan::{Options, Stop, plan_until};
+use tightfit_units::Bytes;
 
 use crate::failure::Failure;
 use crate::interrupt;

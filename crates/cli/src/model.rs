@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tightfit_core::network::onnx::{Model, Numbers, Shared};
-use tightfit_core::network::{LayerId, LayerKind, Network, Other};
+use tightfit_network::{LayerId, LayerKind, Network, Other};
+use tightfit_onnx::{Model, Numbers, Shared};
 
 use crate::failure::Failure;
 use crate::message;

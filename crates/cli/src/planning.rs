@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use tightfit_core::network::{Kernel, Network, Sgd};
-use tightfit_core::plan::step::Step;
-use tightfit_core::plan::{
-    self, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Rivals, Stop, Swept, Workload, check_budget,
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Device, Layout, Operation, Problem};
+use tightfit_network::{Kernel, Network, Sgd};
+use tightfit_plan::step::Step;
+use tightfit_plan::{
+    self as plan, CostModel, Fronts, Mode, NamedMachine, Options, Plan, Rivals, Stop, Swept, Workload, check_budget,
     part_sizes, plan_until,
 };
-use tightfit_core::problem::Storage;
-use tightfit_core::survey::{Divide, Scope, Silent, survey, tensor_memory};
-use tightfit_core::{Bytes, Device, Error, Layout, Nanos, Operation, Problem};
+use tightfit_profile::survey::{Divide, Scope, Silent, survey, tensor_memory};
 use tightfit_train::machine::cuda::RESERVED;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
@@ -114,7 +115,7 @@ pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Devi
 }
 
 impl Prepared {
-    /// The options with a budget in bytes. A share becomes bytes of the memory of a step that keeps everything.
+    /// The options with a budget in bytes. A share of plain becomes bytes.
     ///
     /// # Errors
     /// The errors of [`plan()`].
@@ -125,12 +126,11 @@ impl Prepared {
         Ok(self)
     }
 
-    /// The peak of a step that keeps everything and releases what nothing reads again.
+    /// The memory that the step needs without a plan.
     pub fn plain(&self) -> Result<Bytes, Failure> {
-        let free = Options { policy: plan::Policy::default(), budget: Bytes::UNLIMITED, ..self.options };
         let flag = interrupt::current();
         let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
-        Ok(plan_until(&self.step, &self.costs, &free, stop)?.peak)
+        Ok(plan::plain(&self.step, &self.costs, &self.options, stop)?)
     }
 
     /// Plans under several shares of the bytes of [`Prepared::plain`], as others do, too; also returns these bytes.
@@ -166,7 +166,7 @@ fn drawn_up(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, F
     let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
     let chosen = plan_until(step, costs, options, stop)?;
     let is_slower = |time: Nanos| chosen.step_time.0 as f64 > time.0 as f64 * NOTABLY;
-    // No plan is much faster than the baseline, so a plan that is as fast needs no other to compare with.
+    // No plan is much faster than plain, so a plan that is as fast needs no other to compare with.
     let is_default = options.policy == plan::Policy::default();
     let other = (!is_default && is_slower(chosen.baseline_time))
         .then(|| plan_until(step, costs, &Options { policy: plan::Policy::default(), ..*options }, stop))
@@ -209,7 +209,7 @@ fn room(planning: &Planning) -> Bytes {
     let Some((card, room)) = named.and_then(|card| Some((card, card.room()?))) else { return Bytes::UNLIMITED };
     if planning.budget.is_none() {
         message::note(format_args!(
-            "the budget is {room}: what a {} of {} has beside the driver and libraries; set another with --budget",
+            "the budget is {room}: the {} has {}, and the driver and libraries take 1 GiB; set another with --budget",
             card.name,
             room + Bytes::gib(1)
         ));

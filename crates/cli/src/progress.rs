@@ -14,9 +14,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use tightfit_core::network::Kernel;
-use tightfit_core::survey::{Forecast, Progress};
-use tightfit_core::{Nanos, Problem};
+use tightfit_conv::Problem;
+use tightfit_network::Kernel;
+use tightfit_profile::survey::{Forecast, Progress};
+use tightfit_units::Nanos;
 
 use crate::message;
 

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tightfit_core::backend::Effort;
-use tightfit_core::{Algorithm, Backend, Nanos, Operation, Problem};
+use tightfit_conv::backend::Effort;
+use tightfit_conv::{Algorithm, Backend, Operation, Problem};
+use tightfit_units::Nanos;
 
 /// A problem that this machine's algorithms solve in a fraction of a second.
 const SAMPLE: &str = "forward n2 c64 h20 w20 k64 r3 s3 pad1 f32";

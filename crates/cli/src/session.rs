@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tightfit_core::profile::{Cache, Model, Recording, Replay, Store};
-use tightfit_core::report::count;
-use tightfit_core::survey::{Env, Progress};
-use tightfit_core::{Backend, Device, Problem, Types};
+use tightfit_conv::{Backend, Device, Problem, Types};
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::CudaBackend;
+use tightfit_profile::survey::{Env, Progress};
+use tightfit_profile::{Cache, Model, Recording, Replay, Store};
+use tightfit_report::count;
 
 use crate::failure::Failure;
 use crate::options::Common;
@@ -220,7 +220,7 @@ pub fn cache_path(common: &Common) -> Option<PathBuf> {
 }
 
 /// Warns about measurements that could not be saved and, with -v, lists skipped candidates.
-pub fn report_spent(spent: &tightfit_core::profile::Spent, common: &Common) {
+pub fn report_spent(spent: &tightfit_profile::Spent, common: &Common) {
     if let Some(failure) = &spent.cache_failure {
         message::warn(format_args!("could not save measurements: {failure}"));
     }

@@ -1,10 +1,11 @@
 //! From the options to measured and optimized kernels: shared by `optimize`, `profile` and `verify`.
 
-use tightfit_core::answer::{self, Optimized, Request};
-use tightfit_core::network::distinct;
-use tightfit_core::profile::{Model, Selection};
-use tightfit_core::survey::{Scope, Silent, Survey};
-use tightfit_core::{Bytes, Problem};
+use tightfit_conv::Problem;
+use tightfit_network::distinct;
+use tightfit_profile::answer::{self, Optimized, Request};
+use tightfit_profile::survey::{Scope, Silent, Survey};
+use tightfit_profile::{Model, Selection};
+use tightfit_units::Bytes;
 
 use crate::estimate::{Work, foresee};
 use crate::failure::Failure;

@@ -6,8 +6,8 @@
 //! `TIGHTFIT_THREADS` chooses the threads.
 
 use divan::counter::ItemsCount;
-use tightfit_core::backend::Effort;
-use tightfit_core::{Algorithm, Backend, Operation, Problem};
+use tightfit_conv::backend::Effort;
+use tightfit_conv::{Algorithm, Backend, Operation, Problem};
 use tightfit_cpu::CpuBackend;
 
 const ALEXNET_CONV2: &str = "forward n32 c96 h27 w27 k256 r5 s5 pad2 f32";

@@ -7,10 +7,11 @@
 //! One line a kernel: layer, problem, and the algorithms by rising time in milliseconds. Left out are algorithms that
 //! need more than 4 GiB of workspace. An algorithm three times slower than the best is run once.
 
-use tightfit_core::backend::Effort;
-use tightfit_core::network::{built_in, distinct};
-use tightfit_core::{Backend, Bytes, Layout, Nanos, Operation, Problem, Types};
+use tightfit_conv::backend::Effort;
+use tightfit_conv::{Backend, Layout, Operation, Problem, Types};
 use tightfit_cpu::CpuBackend;
+use tightfit_network::{built_in, distinct};
+use tightfit_units::{Bytes, Nanos};
 
 const MOST: Bytes = Bytes(4 << 30);
 
@@ -31,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The median time of each algorithm, fastest first.
-fn times(cpu: &mut CpuBackend, problem: &Problem) -> Result<Vec<(Nanos, String)>, tightfit_core::Error> {
+fn times(cpu: &mut CpuBackend, problem: &Problem) -> Result<Vec<(Nanos, String)>, tightfit_units::Error> {
     let mut times: Vec<(Nanos, String)> = Vec::new();
     // From the last to the first in the table, so that the plain loops find a best time to be compared with.
     for offer in cpu.offers(problem)?.into_iter().rev() {

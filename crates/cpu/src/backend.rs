@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use tightfit_core::backend::{Effort, Run, Scale, Tensors};
-use tightfit_core::candidate as planned;
-use tightfit_core::profile::sample;
-use tightfit_core::{
-    Algorithm, Backend, Bytes, Configuration, Device, Error, Measurement, Nanos, Offer, Operation, Problem,
+use tightfit_conv::backend::{Effort, Run, Scale, Tensors, sample};
+use tightfit_conv::{
+    Algorithm, Backend, Configuration, Device, Measurement, Offer, Operation, Problem, candidate as planned,
 };
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::method::{Call, METHODS, Method};
 use crate::shape::Shape;
@@ -23,13 +22,13 @@ const FLOAT: usize = size_of::<f32>();
 /// The CPU backend: f32, two and three spatial dimensions, all cores by default.
 ///
 /// ```
-/// use tightfit_core::{Backend, Problem};
+/// use tightfit_conv::{Backend, Problem};
 /// let problem: Problem = "forward n8 c16 h14 w14 k16 r3 s3 pad1 f32".parse()?;
 /// let mut cpu = tightfit_cpu::CpuBackend::new(Some(2));
 /// for offer in cpu.offers(&problem)? {
 ///     println!("{}: {:?}", offer.algorithm, offer.workspace);
 /// }
-/// # Ok::<(), tightfit_core::Error>(())
+/// # Ok::<(), tightfit_units::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct CpuBackend {
@@ -60,7 +59,7 @@ impl CpuBackend {
     /// The algorithm, and its workspace in floats.
     fn method(&self, problem: &Problem, algorithm: &Algorithm) -> Result<(&'static Method, usize), Error> {
         let refuse =
-            |reason| Error::Refused { algorithm: algorithm.name().to_owned(), problem: Box::new(*problem), reason };
+            |reason| Error::Refused { algorithm: algorithm.name().to_owned(), problem: problem.to_string(), reason };
         let method = Method::named(algorithm.name()).ok_or_else(|| {
             let names: Vec<_> = METHODS.iter().map(|method| method.name).collect();
             refuse(format!("the CPU has no such algorithm; it has {}", names.join(", ")))

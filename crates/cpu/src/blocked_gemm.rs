@@ -11,7 +11,7 @@
 //! Unfolds small pieces, so it reads memory more often than `implicit-gemm` and packs filters again for each block: the
 //! fallback where no other product fits, much faster than plain loops.
 
-use tightfit_core::{Layout, Operation, Problem};
+use tightfit_conv::{Layout, Operation, Problem};
 
 use crate::gemm::{Kind, Strides, multiply};
 use crate::implicit_gemm::sample_strides;

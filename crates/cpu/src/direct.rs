@@ -6,9 +6,9 @@
 //!
 //! The sums run over rows: one filter element times a plane of outputs, row by row, which are contiguous in nchw.
 
-use tightfit_core::backend::{Scale, Tensors};
-use tightfit_core::execute::{Elements, reference_of};
-use tightfit_core::{Layout, Operation, Problem};
+use tightfit_conv::backend::{Scale, Tensors};
+use tightfit_conv::execute::{Elements, reference_of};
+use tightfit_conv::{Layout, Operation, Problem};
 
 use crate::method::Call;
 use crate::shape::{Shape, input_at, inside, prescale, scale};

@@ -9,7 +9,7 @@
 //! A block is one sample if the sample has enough outputs. Otherwise it grows to at most [`WIDTH`] positions. Pointwise
 //! convolutions without padding are multiplied in place, without workspace for forward and backward-data.
 
-use tightfit_core::{Layout, Operation, Problem};
+use tightfit_conv::{Layout, Operation, Problem};
 
 use crate::gemm::{Kind, Strides, multiply};
 use crate::implicit_gemm::{sample_strides, write_transposed};

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use num_complex::Complex32;
-use tightfit_core::{Operation, Problem};
+use tightfit_conv::{Operation, Problem};
 use tightfit_fft::{ComplexToReal, Fft, RealToComplex};
 
 use crate::gemm::Kind;

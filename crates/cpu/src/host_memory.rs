@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tightfit_core::Bytes;
+use tightfit_units::Bytes;
 
 /// The memory left under one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]

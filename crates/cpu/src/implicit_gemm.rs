@@ -9,7 +9,7 @@
 //! Pointwise convolutions without padding are multiplied in place. Threads take whole samples; of fewer samples than
 //! threads, they divide each product.
 
-use tightfit_core::{Operation, Problem};
+use tightfit_conv::{Operation, Problem};
 
 use crate::gemm::{Kind, Strides, multiply};
 use crate::method::Call;

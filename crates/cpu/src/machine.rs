@@ -1,6 +1,6 @@
 //! Identifies this machine, for the key of measurements.
 
-use tightfit_core::Device;
+use tightfit_conv::Device;
 
 /// The device of a backend with this many threads.
 pub fn device(threads: usize) -> Device {

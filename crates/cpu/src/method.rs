@@ -1,7 +1,7 @@
 //! The table of algorithms: a name, a workspace known without running, and a function that runs.
 
-use tightfit_core::backend::Scale;
-use tightfit_core::{Notes, Problem, Types};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Notes, Problem, Types};
 
 use crate::shape::Shape;
 use crate::team::Team;

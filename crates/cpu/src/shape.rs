@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tightfit_core::{Axis, Layout, Problem};
+use tightfit_conv::{Axis, Layout, Problem};
 
 /// Sizes and strides of one problem. Strides are in floats: of a tensor's sample (filter), channel and the three spatial
 /// dimensions.

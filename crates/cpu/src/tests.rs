@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
-use tightfit_core::backend::{Effort, Scale, Tensors};
-use tightfit_core::candidate::Slices;
-use tightfit_core::problem::{Cuts, Dimension};
-use tightfit_core::{
-    Algorithm, Axis, Backend, Bytes, Candidate, Configuration, Convolution, DivisionCost, Error, Layout, Nanos,
-    Operation, Problem, Types,
+use tightfit_conv::backend::{Effort, Scale, Tensors};
+use tightfit_conv::candidate::Slices;
+use tightfit_conv::problem::{Cuts, Dimension};
+use tightfit_conv::{
+    Algorithm, Axis, Backend, Candidate, Configuration, Convolution, DivisionCost, Layout, Operation, Problem, Types,
 };
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::method::{Call, METHODS, Method};
 use crate::shape::Shape;

@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use tightfit_core::{Layout, Operation, Problem};
+use tightfit_conv::{Layout, Operation, Problem};
 
 use crate::gemm::{Kind, Strides, multiply};
 use crate::method::Call;

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use tightfit_core::Layout;
+use tightfit_conv::Layout;
 
 use crate::gemm::Strides;
 use crate::shape::{Shape, input_at, inside};
@@ -230,7 +230,7 @@ fn for_pixels(shape: &Shape, positions: Range<usize>, mut visit: impl FnMut(Run)
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::{Axis, Convolution, Operation, Problem, Types};
+    use tightfit_conv::{Axis, Convolution, Operation, Problem, Types};
 
     use super::*;
 

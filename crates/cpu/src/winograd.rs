@@ -11,7 +11,7 @@
 //!
 //! **Source**: Lavin and Gray 2016, sections 4.1 to 4.3.
 
-use tightfit_core::Problem;
+use tightfit_conv::Problem;
 
 use crate::gemm::Kind;
 use crate::method::Call;

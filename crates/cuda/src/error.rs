@@ -3,7 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use tightfit_core::{Bytes, Error, Operation};
+use tightfit_conv::Operation;
+use tightfit_units::{Bytes, Error};
 
 use crate::sys::cublas::CublasStatus;
 use crate::sys::cudnn::CudnnStatus;

@@ -1,4 +1,4 @@
-//! Convolutions and the other layers on NVIDIA GPUs through cuDNN 9 and cuBLAS, for [`tightfit_core`]: every legacy
+//! Convolutions and the other layers on NVIDIA GPUs through cuDNN 9 and cuBLAS: every legacy
 //! algorithm and every engine that cuDNN proposes, as one set of candidates.
 //!
 //! Builds without CUDA: opening a [`CudaBackend`] finds the driver and cuDNN, and if they are missing, the error lists
@@ -17,14 +17,14 @@
 //! `kernels` the CUDA source of the kernels of this project.
 //!
 //! ```no_run
-//! use tightfit_core::Backend;
+//! use tightfit_conv::Backend;
 //! use tightfit_cuda::{CudaBackend, Options};
 //!
 //! let mut backend = CudaBackend::open(&Options::default())?;
 //! for offer in backend.offers(&"forward n64 c64 h56 w56 k64 r3 s3 pad1 f32".parse()?)? {
 //!     println!("{} {:?}", offer.algorithm, offer.workspace);
 //! }
-//! # Ok::<(), tightfit_core::Error>(())
+//! # Ok::<(), tightfit_units::Error>(())
 //! ```
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -15,7 +15,7 @@
 //! height, which `exact` repeats.
 //!
 //! It is a separate crate because its tests search much longer than plans do. So they run optimized, while the unit tests of
-//! the much larger `tightfit-core` can do without, which saves minutes of compiling.
+//! the much larger `tightfit-plan` can do without, which saves minutes of compiling.
 
 mod exact;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use tightfit_core::profile::{Cache, Recording};
+use tightfit_profile::{Cache, Recording};
 use tightfit_test_support::client::{Client, Form};
 
 const RUNS: usize = 5;

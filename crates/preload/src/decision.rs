@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tightfit_core::Configuration;
+use tightfit_conv::Configuration;
 use tightfit_cuda::GuestProgram;
 use tightfit_cuda::sys::cudnn::Handle;
 

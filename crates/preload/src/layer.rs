@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char};
 
-use tightfit_core::Problem;
+use tightfit_conv::Problem;
 
 /// A layer, or `None` for convolutions that the program did not name.
 pub type Layer = Option<String>;

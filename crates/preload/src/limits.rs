@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Error};
+use tightfit_profile::survey::Sizes;
+use tightfit_units::{Bytes, Error};
 
 use crate::layer::Layer;
 use crate::settings::{Limit, Settings, Terms, Tune};
@@ -149,7 +149,7 @@ impl Change {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::survey::Divide;
+    use tightfit_profile::survey::Divide;
 
     use super::*;
 
@@ -159,7 +159,7 @@ mod tests {
             sizes: Sizes::Fit,
             divide: Divide::Both,
             tune: Tune::Measure,
-            budget: tightfit_core::survey::TuneBudget::default(),
+            budget: tightfit_profile::survey::TuneBudget::default(),
             is_quiet: false,
             cache: None,
             shipped: crate::settings::Shipped::Embedded,

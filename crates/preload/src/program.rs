@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
-use tightfit_core::network;
+use tightfit_network as network;
 
 use crate::kernel::Kernel;
 use crate::log::trace;

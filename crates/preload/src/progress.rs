@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tightfit_core::report::count;
+use tightfit_report::count;
 
 use crate::kernel::{ActiveChoice, Kernels};
 use crate::log;

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tightfit_core::Problem;
+use tightfit_conv::Problem;
 
 /// The variables of launchers: this process's number, and how many there are (torchrun, Open MPI, MVAPICH2, Slurm).
 const VARIABLES: [(&str, &str); 4] = [

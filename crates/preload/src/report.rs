@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tightfit_core::{Candidate, Nanos, output};
+use tightfit_conv::Candidate;
+use tightfit_units::{Nanos, output};
 
 use crate::kernel::{ActiveChoice, Kernel};
 use crate::launched_program;

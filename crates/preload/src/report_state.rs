@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tightfit_core::Device;
+use tightfit_conv::Device;
 
 /// Whether a report is to be written. Only atomics and cells, because a signal handler and every call look at it.
 #[derive(Default)]

@@ -7,10 +7,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use tightfit_core::backend::Scale;
-use tightfit_core::{Configuration, Error, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Configuration, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{CudaError, Guest, GuestProgram, Host};
+use tightfit_units::Error;
 
 use crate::kernel::{Question, bits};
 use crate::lock::lock;

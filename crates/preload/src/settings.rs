@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use tightfit_core::profile::Cache;
-use tightfit_core::survey::{Divide, Sizes, TuneBudget};
-use tightfit_core::{Bytes, Error};
+use tightfit_profile::Cache;
+use tightfit_profile::survey::{Divide, Sizes, TuneBudget};
+use tightfit_units::{Bytes, Error};
 
 use crate::log::warn;
 
@@ -38,7 +38,7 @@ impl Tune {
     }
 }
 
-/// Which workspace is limited. [`tightfit_core::candidate::Limit`] has a third: one workspace that all kernels share, which
+/// Which workspace is limited. [`tightfit_conv::candidate::Limit`] has a third: one workspace that all kernels share, which
 /// takes knowing in advance which of them overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {

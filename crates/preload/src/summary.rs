@@ -1,7 +1,7 @@
 //! The summary of a program on standard error, when it exits.
 
-use tightfit_core::report::{Slower, slower};
-use tightfit_core::{Bytes, Nanos};
+use tightfit_report::{Slower, slower};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::kernel::Kernel;
 use crate::log;

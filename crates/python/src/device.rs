@@ -6,12 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pyo3::FromPyObject;
-use tightfit_core::profile::{Cache, Recording, Replay, Store};
-use tightfit_core::survey::{Env, Forecast, Scope, Silent, forecast};
-use tightfit_core::{Algorithm, Backend, Bytes, Device, Error, Nanos, Problem};
+use tightfit_conv::{Algorithm, Backend, Device, Problem};
 use tightfit_cpu::{CpuBackend, host_memory};
 use tightfit_cuda::CudaBackend;
+use tightfit_profile::survey::{Env, Forecast, Scope, Silent, forecast};
+use tightfit_profile::{Cache, Recording, Replay, Store};
 use tightfit_train::machine::cuda::RESERVED;
+use tightfit_units::{Bytes, Error, Nanos};
 
 /// How long to look for the most memory that measuring takes.
 const PATIENCE: Duration = Duration::from_secs(1);

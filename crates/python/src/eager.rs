@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tightfit_core::eager::{self, EagerStep as Step, Impossible, InitialReservation, Limits, Prediction, Sizes};
-use tightfit_core::plan::TensorDecision;
+use tightfit_plan::TensorDecision;
+use tightfit_plan::eager::{self, EagerStep as Step, Impossible, InitialReservation, Limits, Prediction, Sizes};
 
 use crate::failure::{bad_input, raise};
 use crate::interrupt::interruptible;

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::{PyErr, import_exception};
-use tightfit_core::Error;
+use tightfit_units::Error;
 
 import_exception!(tightfit.errors, BackendError);
 import_exception!(tightfit.errors, BadInput);

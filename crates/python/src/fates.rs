@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
-use tightfit_core::Nanos;
-use tightfit_core::plan::step::{OperationId, Residence, Stage};
-use tightfit_core::plan::{Access, Action, Holding, MapTreatment, Plan, Span, TensorDecision, Treatment};
+use tightfit_plan::step::{OperationId, Residence, Stage};
+use tightfit_plan::{Access, Action, Holding, MapTreatment, Plan, Span, TensorDecision, Treatment};
+use tightfit_units::Nanos;
 
 /// Times of a plan by operation and by tensor.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Least cuts, for plans of compiled graphs.
 
 use pyo3::prelude::*;
-use tightfit_core::flow::Flow;
+use tightfit_plan::flow::Flow;
 
 use crate::failure::bad_input;
 

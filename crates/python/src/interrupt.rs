@@ -10,7 +10,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use pyo3::{PyResult, Python};
-use tightfit_core::Error;
+use tightfit_units::Error;
 
 use crate::failure::raise;
 

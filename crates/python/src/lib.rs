@@ -1,8 +1,8 @@
-//! The Rust part of the Python package: thin functions over `tightfit-core` that take plain values and return JSON, and the
+//! The Rust part of the Python package: thin functions over the other crates that take plain values and return JSON, and the
 //! `tightfit` command.
 //!
 //! ```text
-//! tightfit/*.py (names, docstrings, types) -> tightfit._native (this) -> tightfit-core
+//! tightfit/*.py (names, docstrings, types) -> tightfit._native (this) -> tightfit-plan, -profile, ..
 //!                                          <- JSON text, the same that the command prints
 //! tightfit/__main__.py                     -> run_command             -> tightfit, with the libraries that `run` preloads
 //!
@@ -51,7 +51,7 @@ mod _native {
     #[pymodule_export]
     use super::noting::{Call, Handle, Held, Notes, Rerun, Slot, Value, settings, settle, unowned, view_of};
     #[pymodule_export]
-    use super::plan::{card, plan, plan_step};
+    use super::plan::{card, checkpoints, plan, plan_step};
     #[pymodule_export]
     use super::planned::{Planned, restore_planned};
     #[pymodule_export]

@@ -4,12 +4,13 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
 use serde_json::json;
-use tightfit_core::network::Kernel;
-use tightfit_core::optimize::front;
-use tightfit_core::profile::{Model, Recording, Selection};
-use tightfit_core::report::svg;
-use tightfit_core::survey::{Scope, survey};
-use tightfit_core::{Bytes, Candidate, Error, Problem};
+use tightfit_conv::optimize::front;
+use tightfit_conv::{Candidate, Problem};
+use tightfit_network::Kernel;
+use tightfit_profile::survey::{Scope, survey};
+use tightfit_profile::{Model, Recording, Selection};
+use tightfit_report::svg;
+use tightfit_units::{Bytes, Error};
 
 use crate::device::{self, Opened};
 use crate::interrupt::interruptible;

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use tightfit_core::mixed::{StepOptions, split_network};
-use tightfit_core::optimize;
-use tightfit_core::profile::{Cache, Model, step_name};
-use tightfit_core::{Algorithm, Bytes, Device, Measurement, Nanos, Notes};
+use tightfit_conv::{Algorithm, Device, Measurement, Notes, optimize};
+use tightfit_profile::mixed::{StepOptions, split_network};
+use tightfit_profile::{Cache, Model, step_name};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::{bad_input, raise};
 use crate::interrupt::interruptible;

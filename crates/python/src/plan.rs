@@ -1,9 +1,9 @@
 //! Plans of networks and of recorded steps, computed as `tightfit plan` does.
 
 use pyo3::prelude::*;
-use tightfit_core::plan::step::StepFile;
-use tightfit_core::plan::{self as planner, CostModel, NamedMachine, Options, Policy, Stop};
-use tightfit_core::{Bytes, Nanos};
+use tightfit_plan::step::StepFile;
+use tightfit_plan::{self as planner, CostModel, NamedMachine, Options, Policy, Stop};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::bad_input;
 use crate::interrupt::interruptible;
@@ -44,6 +44,17 @@ pub fn card(name: &str) -> PyResult<String> {
         rates.into_iter().map(|(name, figure)| (name.to_owned(), figure.value.into())).collect();
     known.insert("room".to_owned(), card.room().map(|room| room.0).into());
     Ok(serde_json::Value::Object(known).to_string())
+}
+
+/// The time that checkpoints add to the step of a step file's text under shares of plain, as shares; `None` where none fit.
+#[pyfunction]
+pub fn checkpoints(py: Python<'_>, step: String, shares: Vec<f64>) -> PyResult<Vec<Option<f64>>> {
+    interruptible(py, |stop| {
+        let StepFile { step, machine } = StepFile::from_json(&step)?;
+        let costs = machine.map_or_else(CostModel::cpu, |machine| machine.costs());
+        let options = Options { divide: false, ..Options::default() };
+        planner::checkpoints(&step, &costs, &options, &shares, Stop::WithNothing(stop))
+    })
 }
 
 /// The plan of a step file's text under a budget in bytes, as the JSON of a plan file, or `None` if none is found. Programs

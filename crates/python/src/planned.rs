@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use tightfit_core::network::Network;
-use tightfit_core::plan::Plan;
-use tightfit_core::report::Terminal;
-use tightfit_core::report::plan as report;
-use tightfit_core::{Device, output};
+use tightfit_conv::Device;
+use tightfit_network::Network;
+use tightfit_plan::Plan;
+use tightfit_report::{Terminal, plan as report};
+use tightfit_units::output;
 
 use crate::failure::bad_input;
 use crate::fates;

@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use pyo3::FromPyObject;
-use tightfit_core::network::{Hyperparameter, Network, onnx};
-use tightfit_core::plan::{self, CostModel, Fronts, Mode, Options, Policy, Workload, check_budget, part_sizes};
-use tightfit_core::profile::Recording;
-use tightfit_core::report::count;
-use tightfit_core::survey::{Divide, Scope, survey, tensor_memory};
-use tightfit_core::{Bytes, Error, Nanos};
+use tightfit_network::{Hyperparameter, Network};
+use tightfit_onnx::Model;
+use tightfit_plan::{
+    self as plan, CostModel, Fronts, Mode, NamedMachine, Options, Policy, Stop, Workload, check_budget, part_sizes,
+};
+use tightfit_profile::Recording;
+use tightfit_profile::survey::{Divide, Scope, survey, tensor_memory};
+use tightfit_report::count;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::device::{self, Opened};
 
@@ -24,6 +27,9 @@ pub struct Words {
     batch: usize,
     #[pyo3(item)]
     budget: Option<u64>,
+    /// The budget as a share of plain.
+    #[pyo3(item)]
+    share: Option<f64>,
     #[pyo3(item)]
     host_budget: u64,
     #[pyo3(item)]
@@ -72,10 +78,20 @@ impl Words {
     /// # Errors
     /// Errors of the network, the options, the device and of measuring.
     pub fn prepare(&self, recordings: Option<&[Recording]>, stop: &AtomicBool) -> Result<Prepared, Error> {
-        let momentum = Hyperparameter::Momentum.check("momentum", self.momentum)?;
-        if let Some(path) = &self.step {
-            return self.recorded(path);
+        let mut prepared = match &self.step {
+            Some(path) => self.recorded(path)?,
+            None => self.of_network(recordings, stop)?,
+        };
+        if let Some(share) = self.share {
+            let of = &mut prepared.plan;
+            let plain = plan::plain(&of.step, &of.costs, &of.options, Stop::WithNothing(stop))?;
+            of.options.budget = Bytes((plain.0 as f64 * share) as u64);
         }
+        Ok(prepared)
+    }
+
+    fn of_network(&self, recordings: Option<&[Recording]>, stop: &AtomicBool) -> Result<Prepared, Error> {
+        let momentum = Hyperparameter::Momentum.check("momentum", self.momentum)?;
         let (network, seems_inference) = open(self.network.as_deref().unwrap_or_default())?;
         let is_inference = self.inference.unwrap_or(seems_inference);
         let mut notes = Vec::new();
@@ -103,7 +119,7 @@ impl Words {
             Some(opened) => self.measured(&workload, opened, stop, &mut notes)?,
             None => self.assumed(&workload)?,
         };
-        if plan.device.backend == "assumed" && self.assume.is_none() {
+        if plan.device.backend == "assumed" && self.assume.is_none() && self.costs.is_none() {
             notes.push(format!(
                 "no GPU was found (`tightfit doctor` says why), so nothing is measured; assuming the rates of {} (give others with costs=). To \
                  measure on the CPU, give backend=\"cpu\"; to use recorded measurements, profile=",
@@ -115,13 +131,18 @@ impl Words {
 
     /// A recorded step; the machine of the file counts unless `costs` names other rates.
     fn recorded(&self, path: &Path) -> Result<Prepared, Error> {
-        let unlimited = || self.options(Some(Bytes::UNLIMITED));
-        let plan = plan::Prepared::recorded(path, self.costs.as_deref(), unlimited)?;
+        let plan = plan::Prepared::recorded(path, self.costs.as_deref(), || self.options(Some(self.room())))?;
         Ok(Prepared { plan, network: None, notes: Vec::new() })
     }
 
     fn assumed(&self, workload: &Workload<'_>) -> Result<plan::Prepared, Error> {
-        plan::Prepared::assumed(workload, self.costs.as_deref(), || self.options(Some(Bytes::UNLIMITED)))
+        plan::Prepared::assumed(workload, self.costs.as_deref(), || self.options(Some(self.room())))
+    }
+
+    /// The budget of a plan that measures nothing, if none is given: the room of the named card.
+    fn room(&self) -> Bytes {
+        let named = self.costs.as_deref().and_then(|name| NamedMachine::named(name).ok());
+        named.and_then(NamedMachine::room).unwrap_or(Bytes::UNLIMITED)
     }
 
     fn measured(
@@ -209,7 +230,7 @@ impl Words {
 fn open(name: &str) -> Result<(Network, bool), Error> {
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension == "onnx") {
-        let model = onnx::Model::read(path)?;
+        let model = Model::read(path)?;
         return Ok((model.network().clone(), model.is_for_inference()));
     }
     Ok((Network::open(name)?, false))

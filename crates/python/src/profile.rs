@@ -7,9 +7,9 @@ use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::{Value, json};
-use tightfit_core::Bytes;
-use tightfit_core::network::{LayerKind, Network, names};
-use tightfit_core::profile::{Cache, Recording};
+use tightfit_network::{LayerKind, Network, names};
+use tightfit_profile::{Cache, Recording};
+use tightfit_units::Bytes;
 
 use crate::failure::raise;
 use crate::interrupt::interruptible;
@@ -120,7 +120,7 @@ pub fn default_cache() -> Option<PathBuf> {
     Cache::default_path(|name| std::env::var_os(name))
 }
 
-fn read(path: &Path) -> Result<Vec<Recording>, tightfit_core::Error> {
+fn read(path: &Path) -> Result<Vec<Recording>, tightfit_units::Error> {
     if path.extension().is_some_and(|extension| extension == "db") {
         Cache::open_read_only(path)?.recordings()
     } else {
@@ -148,7 +148,7 @@ pub fn networks(py: Python<'_>) -> PyResult<String> {
     interruptible(py, |_| {
         let object = |(name, what): (&str, &str)| {
             let network = Network::open(name)?;
-            Ok::<_, tightfit_core::Error>(json!({
+            Ok::<_, tightfit_units::Error>(json!({
                 "network": name, "description": what, "convolutions": network.convolutions().count(),
                 "parameters": network.parameters(), "multiply_adds": network.multiply_adds(),
             }))
@@ -160,8 +160,8 @@ pub fn networks(py: Python<'_>) -> PyResult<String> {
 /// The layers of a built-in network or a layer list, as a JSON list of objects.
 #[pyfunction]
 pub fn network(name: &str) -> PyResult<String> {
-    let network = Network::open(name).map_err(raise)?;
-    let object = |layer: &tightfit_core::network::Layer| {
+    let network = tightfit_onnx::open(name).map_err(raise)?;
+    let object = |layer: &tightfit_network::Layer| {
         let convolution = match &layer.kind {
             LayerKind::Convolution { convolution, .. } => Some(convolution.to_string()),
             _ => None,

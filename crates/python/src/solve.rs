@@ -4,12 +4,13 @@ use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
 use serde_json::{Value, json};
-use tightfit_core::answer::{self, Optimized, OptimizedKernel, Request};
-use tightfit_core::candidate::Limit;
-use tightfit_core::profile::{Model, Recording, Replay, Selection};
-use tightfit_core::report::{self, svg};
-use tightfit_core::survey::Env;
-use tightfit_core::{Backend, Bytes, Configuration, Error, Operation};
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::{Backend, Configuration, Operation};
+use tightfit_profile::answer::{self, Optimized, OptimizedKernel, Request};
+use tightfit_profile::survey::Env;
+use tightfit_profile::{Model, Recording, Replay, Selection};
+use tightfit_report::{self as report, svg};
+use tightfit_units::{Bytes, Error};
 
 use crate::failure::raise;
 use crate::interrupt::interruptible;
@@ -134,7 +135,7 @@ pub fn front(py: Python<'_>, recordings: &Recordings, words: Words) -> PyResult<
     let question = Question::read(recordings, &words).map_err(raise)?;
     interruptible(py, |stop| {
         let optimized = question.answer(stop)?;
-        let part = |part: &tightfit_core::Candidate| {
+        let part = |part: &tightfit_conv::Candidate| {
             json!({
                 "micro_batch": part.micro_batch, "algorithm": part.algorithm.name(),
                 "time_us": part.time.as_micros(), "workspace_bytes": part.workspace,

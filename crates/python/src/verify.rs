@@ -3,11 +3,13 @@
 use std::sync::atomic::AtomicBool;
 
 use pyo3::prelude::*;
-use tightfit_core::answer::{self, Check};
-use tightfit_core::backend::Scale;
-use tightfit_core::execute::SAMPLED_OUTPUTS;
-use tightfit_core::network::distinct;
-use tightfit_core::{Error, Problem, report};
+use tightfit_conv::Problem;
+use tightfit_conv::backend::Scale;
+use tightfit_conv::execute::SAMPLED_OUTPUTS;
+use tightfit_network::distinct;
+use tightfit_profile::answer::{self, Check};
+use tightfit_report as report;
+use tightfit_units::Error;
 
 use crate::device::{self, Opened};
 use crate::interrupt::interruptible;

@@ -23,7 +23,7 @@ from onnx import helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
-TABLE = ROOT / "crates/core/src/network/onnx/operators.tsv"
+TABLE = ROOT / "crates/onnx/src/operators.tsv"
 
 # Largest difference of a probability: both compute in 32 bits, in other orders.
 NEAR = 2e-5

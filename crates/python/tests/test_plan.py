@@ -134,7 +134,10 @@ def test_too_little_host_memory_is_no_budget_that_is_too_small():
         ({"network": "vgg17"}, "vgg16"),
         ({"policy": "fastest"}, "vdnn-conv"),
         ({"budget": "5 Gi"}, "5 Gi"),
-        ({"batch": None}, "batch="),
+        ({"batch": "64"}, "batch='64'"),
+        ({"budget": "0%"}, "60%"),
+        ({"budget": -0.5}, "not a size"),
+        ({"costs": "a100-40gb"}, "a100 of 80 GB"),
         ({"batch": 0}, "batch=0"),
         ({"batch": -3}, "batch=-3"),
         ({"costs": "b500"}, "k40"),
@@ -216,6 +219,18 @@ def test_a_recorded_step_is_planned(tmp_path):
         pickle.dumps(found)
     with pytest.raises(tightfit.BadInput, match="drop batch"):
         tightfit.plan(step=path, budget="1MiB", batch=3)
+
+
+def test_a_share_is_of_plain_and_a_card_has_its_memory():
+    plain = tightfit.plan("resnet18", 32, assume=True)
+    assert plain.peak == plain.plain == plain.baseline_bytes and plain.fits
+    for share in ("60%", 0.6):
+        found = tightfit.plan("resnet18", assume=True, budget=share)
+        assert found.batch == 32 and found.budget_bytes == int(0.6 * plain.plain)
+        assert found.plain == plain.plain and found.least <= found.peak <= found.budget_bytes
+    assert tightfit.plan("lenet", 8, assume=True, budget=float(1 << 30)).budget_bytes == 1 << 30
+    card = tightfit.plan("lenet", 8, assume=True, costs="RTX 4090")
+    assert (card.device, card.budget_bytes) == ("4090", (24564 - 1024) << 20)
 
 
 def test_a_plan_reaches_worker_processes(small):

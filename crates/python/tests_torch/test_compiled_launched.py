@@ -77,5 +77,5 @@ def test_what_does_not_compile_runs_eagerly_with_a_line(tmp_path):
 
 def test_a_budget_that_cannot_be_met_ends_the_program(tmp_path):
     refused = launched(tmp_path, "1MiB", NET)
-    assert refused.returncode == 3 and "least budget found" in refused.stderr, refused.stderr
+    assert refused.returncode == 3 and "it needs at least" in refused.stderr, refused.stderr
     assert not refused.stdout

@@ -49,7 +49,7 @@ def test_a_budget_in_which_the_allocator_has_no_room_is_refused_with_one_in_whic
     if not over:
         passes(fitted, x, 1)
         return
-    with pytest.raises(tightfit.DoesNotFit, match=r"the least budget found is .*, with .* for gaps between the blocks") as refused:
+    with pytest.raises(tightfit.DoesNotFit, match=r"it needs at least .*, with .* for gaps between the blocks") as refused:
         passes(fitted, x, 1)
     assert refused.value.needed_bytes == pytest.approx(needed, rel=1e-5) and refused.value.limit_bytes == size
 

@@ -145,7 +145,7 @@ def refusal(model, x, budget, optimizer):
 def test_a_budget_that_cannot_be_met_says_where_memory_peaks_and_what_helps():
     model, x = resnet()
     said = refusal(model, x, 200_000, sgd(model))
-    assert re.search(r"Resnet does not fit in 195.31 KiB: the least budget found is \d+\.\d\d KiB\. Memory peaks in the ", said), said
+    assert re.search(r"Resnet does not fit in 195.31 KiB: it needs at least \d+\.\d\d KiB\. Memory peaks in the ", said), said
     assert re.search(r"pass, (at \w+ )?(in [\w.]+|outside the model's submodules).*; give a larger budget or a smaller batch$", said), said
     # A smaller batch leaves weights, gradients and state as they are.
     model = nn.Linear(512, 512)
@@ -178,8 +178,24 @@ def test_less_memory_costs_time_down_to_the_least_budget(tmp_path):
     assert sweep.least == plan.least <= min(one.peak for _, one in sweep.plans if one.fits)
     assert f"least budget: {text(plan.least, enough=True)}" in sweep.svg() and f"plain: {text(plan.plain)}" in sweep.svg()
     assert "data:image/svg+xml" in sweep._repr_html_()
+    added = dict(sweep.checkpoints)
+    assert added[1.0] >= 0 and 0.01 not in added and "checkpoints" in sweep.svg()
+    assert [row["checkpoints"] for row in sweep._rows()][::3] == [added[1.0], None]
     with pytest.raises(tightfit.BadInput):
         plan.sweep(())
+
+
+def test_errors_have_no_frames_of_what_found_them(monkeypatch):
+    model, x = resnet()
+    with pytest.raises(tightfit.BadInput, match="not its class") as short:
+        tt.plan(model, x, optimizer=torch.optim.SGD)
+    assert len(short.traceback) == 2
+    monkeypatch.setenv("TIGHTFIT_VERBOSE", "1")
+    with pytest.raises(tightfit.BadInput, match="not its class") as whole:
+        tt.plan(model, x, optimizer=torch.optim.SGD)
+    assert len(whole.traceback) > 2
+    with pytest.raises(tightfit.BadInput, match="give SGD"):
+        tt.fit(model, "1GiB", optimizer=torch.optim.SGD)
 
 
 def test_the_largest_batch_fits_and_the_next_does_not():
@@ -336,7 +352,7 @@ def test_a_block_that_cannot_fit_is_refused_before_it_runs():
     # Without an optimizer, nothing but the weights is known, and they fit.
     with tt.budget("2MiB", model):
         loss = model(torch.randn(1, 512)).sum()
-    with pytest.raises(tightfit.DoesNotFit, match="the least budget found"):
+    with pytest.raises(tightfit.DoesNotFit, match="it needs at least"):
         loss.backward()
 
 
@@ -367,7 +383,7 @@ def test_an_unmodified_program_is_fitted(tmp_path):
 def test_an_unmodified_program_ends_before_its_first_step_if_the_budget_cannot_be_met(tmp_path):
     refused = launched(tmp_path, "1MiB", PROGRAM.replace("value = loss", "print('step')\n    value = loss"))
     assert refused.returncode == 3, refused.stderr
-    assert refused.stdout == "step\n" and "the least budget found is" in refused.stderr
+    assert refused.stdout == "step\n" and "it needs at least" in refused.stderr
 
 
 def test_a_later_form_of_the_inputs_that_does_not_fit_is_offloaded(tmp_path):

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use flate2::read::GzDecoder;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_units::{Bytes, Nanos};
 
 /// The shapes, in the order of reports.
 pub const SHAPES: [&str; 5] = ["15x40", "159x562", "159-repeated", "465x20", "465x20-repeated"];

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use image::{Rgb, RgbImage};
-use tightfit_core::network::Shape;
+use tightfit_network::Shape;
 use tightfit_train::Error;
 use tightfit_train::data::{Augmentation, Crop, Images, Loader, Source};
 

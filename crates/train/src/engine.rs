@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::time::Instant;
 
-use tightfit_core::network::onnx::Shared;
-use tightfit_core::network::{LayerId, Part, Rule};
-use tightfit_core::plan::{
+use tightfit_conv::problem::Storage;
+use tightfit_cpu::layers::softmax_loss;
+use tightfit_network::{LayerId, Part, Rule};
+use tightfit_onnx::Shared;
+use tightfit_plan::{
     Action, Block, Checked, Holding, Lowered, Mode, NetworkTensor, Order, ParameterKind, Pass, Role, Schedule,
     Workload, channel_stride,
 };
-use tightfit_core::problem::Storage;
-use tightfit_core::{Bytes, Nanos};
-use tightfit_cpu::layers::softmax_loss;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::Error;
 use crate::data::Batch;

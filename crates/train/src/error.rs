@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use tightfit_core::{Bytes, Types};
+use tightfit_conv::Types;
+use tightfit_units::Bytes;
 
 /// The failure, its size, and advice.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +60,7 @@ pub enum Error {
 
     /// An error in the problem, its algorithms, or the library underneath.
     #[error(transparent)]
-    Core(#[from] tightfit_core::Error),
+    Core(#[from] tightfit_units::Error),
 
     /// A schedule that does not match the network, or contradicts itself.
     #[error("cannot run the schedule: {what}; plan again for this network")]

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::plan::{
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{DivisionCost, Operation, Problem};
+use tightfit_cpu::layers::softmax_loss;
+use tightfit_plan::{
     Action, Algorithms, Checked, CostModel, Fronts, LayerPass, Mode, Options, Pass, Policy, Schedule, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Nanos, Operation, Problem};
-use tightfit_cpu::layers::softmax_loss;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::data::{Loader, Source};
 use crate::{Engine, Error, Learned, Machine, Poison, Solver};

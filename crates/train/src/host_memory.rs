@@ -1,7 +1,7 @@
 //! Checks that the host has enough memory for a plan, before allocating any.
 
-use tightfit_core::Bytes;
 use tightfit_cpu::host_memory::free;
+use tightfit_units::Bytes;
 
 use crate::Error;
 

@@ -2,9 +2,9 @@
 //!
 //! Each parameter has its own key, so the numbers depend neither on the order of the layers in memory nor on the plan.
 
-use tightfit_core::network::{Function, LayerId, LayerKind};
-use tightfit_core::plan::{Parameter, ParameterKind, Workload};
 use tightfit_cpu::random;
+use tightfit_network::{Function, LayerId, LayerKind};
+use tightfit_plan::{Parameter, ParameterKind, Workload};
 
 /// The initial values of one parameter of a layer: weights uniform with variance 2 / fan-in, suited to ReLU; biases and
 /// shifts 0, scales 1.

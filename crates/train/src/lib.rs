@@ -1,7 +1,7 @@
 //! Trains networks within the memory of a plan: one arena on the device, one pinned arena on the host, streams for
 //! computations and copies, and a schedule for all of them.
 //!
-//! For each step, the engine walks a [`Schedule`](tightfit_core::plan::Schedule) and passes every instruction to a
+//! For each step, the engine walks a [`Schedule`](tightfit_plan::Schedule) and passes every instruction to a
 //! [`Machine`], which only enqueues it. The host does not wait until the step is over.
 //!
 //! ```text

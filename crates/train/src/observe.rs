@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use tightfit_core::plan::{
+use tightfit_plan::{
     Access, Action, BlockId, Checked, HostBlock, HostBlockId, InstructionId, Lowered, NetworkTensor, Role, Workload,
 };
 

@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use tightfit_core::network::WithRelu;
-use tightfit_core::plan::step::{Access, OperationId, Phase, Resource};
-use tightfit_core::plan::{Action, Block, BlockId, Compute, Holding, Lowered, Role, Schedule, Stream, Workload};
+use tightfit_network::WithRelu;
+use tightfit_plan::step::{Access, OperationId, Phase, Resource};
+use tightfit_plan::{Action, Block, BlockId, Compute, Holding, Lowered, Role, Schedule, Stream, Workload};
 
 use crate::Error;
 use crate::machine::{Operand, Task};
@@ -297,9 +297,9 @@ fn is_result(lowered: &Lowered, block: &Block) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::network::LayerKind;
-    use tightfit_core::plan::{CostModel, Fronts, Mode, Options, Policy, plan};
-    use tightfit_core::{Network, Types};
+    use tightfit_conv::Types;
+    use tightfit_network::{LayerKind, Network};
+    use tightfit_plan::{CostModel, Fronts, Mode, Options, Policy, plan};
 
     use super::*;
 

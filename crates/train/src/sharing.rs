@@ -13,13 +13,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use tightfit_core::network::onnx::{Numbers, Shared, Slot};
-use tightfit_core::network::{LayerId, LayerKind, ParameterKind, Shape};
-use tightfit_core::plan::step::Phase;
-use tightfit_core::plan::{Access, Mode, NetworkTensor, Order, Pass, Role, Stream, Workload, channel_stride};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Layout, Types};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Layout, Types};
 use tightfit_cpu::layers::batch_norm::MOVE;
+use tightfit_network::{LayerId, LayerKind, ParameterKind, Shape};
+use tightfit_onnx::{Numbers, Shared, Slot};
+use tightfit_plan::step::Phase;
+use tightfit_plan::{Access, Mode, NetworkTensor, Order, Pass, Role, Stream, Workload, channel_stride};
 
 use crate::initialize::first_numbers;
 use crate::machine::{Operand, Task};

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
-use tightfit_core::Nanos;
-use tightfit_core::plan::{self, Action, BlockId, Checked, Plan, Stream};
-use tightfit_core::report::plan::TraceProcess;
+use tightfit_plan::{self as plan, Action, BlockId, Checked, Plan, Stream};
+use tightfit_report::plan::TraceProcess;
+use tightfit_units::Nanos;
 
 use crate::machine::Span;
 

@@ -1,7 +1,7 @@
 //! Weights from elsewhere: puts the numbers of a file where the engine keeps its layers' numbers.
 
-use tightfit_core::network::onnx::{Numbers, Slot};
-use tightfit_core::plan::{NetworkTensor, ParameterKind, Workload, channel_stride};
+use tightfit_onnx::{Numbers, Slot};
+use tightfit_plan::{NetworkTensor, ParameterKind, Workload, channel_stride};
 
 use crate::{Error, Learned};
 

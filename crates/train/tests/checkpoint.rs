@@ -3,8 +3,9 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use tightfit_core::plan::{Mode, Workload};
-use tightfit_core::{Network, Types};
+use tightfit_conv::Types;
+use tightfit_network::Network;
+use tightfit_plan::{Mode, Workload};
 use tightfit_test_support::train::{THREADS, batch, dense, everything_resident, fork_and_join, residual};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
@@ -15,7 +16,7 @@ const BATCH: usize = 4;
 fn engine(workload: &Workload<'_>) -> Engine<CpuMachine> {
     let machine = CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() });
     let schedule = everything_resident(workload, "implicit-gemm", BATCH);
-    let schedule = tightfit_core::plan::Checked::assume(&workload.lower().unwrap().step, schedule);
+    let schedule = tightfit_plan::Checked::assume(&workload.lower().unwrap().step, schedule);
     Engine::new(workload, &schedule, machine, Solver::default(), Poison::Nothing).unwrap()
 }
 

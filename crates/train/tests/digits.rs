@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Builder, Filters, LayerId, Shape};
-use tightfit_core::network::{Rule, Sgd};
-use tightfit_core::plan::{
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{DivisionCost, Operation, Types};
+use tightfit_network::{Builder, Filters, LayerId, Network, Rule, Sgd, Shape};
+use tightfit_plan::{
     Action, Algorithms, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Network, Operation, Types};
 use tightfit_test_support::train::{THREADS, configuration};
 use tightfit_train::data::{self, Loader};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Poison, Solver, evaluate};
+use tightfit_units::Bytes;
 
 const BATCH: usize = 32;
 

@@ -3,17 +3,18 @@
 
 use std::time::Duration;
 
-use tightfit_core::network::LayerKind;
-use tightfit_core::plan::step::Cost;
-use tightfit_core::plan::{
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Operation, Types};
+use tightfit_network::{LayerKind, Network};
+use tightfit_plan::step::Cost;
+use tightfit_plan::{
     Action, Block, BlockId, Checked, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, LayerPass,
     Mode, NetworkTensor, Pass, Role, Schedule, Stream, Workload, footprint,
 };
-use tightfit_core::survey::Slicing;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Network, Operation, Types};
+use tightfit_profile::survey::Slicing;
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Poison, Solver};
+use tightfit_units::{Bytes, Nanos};
 
 fn machine() -> CpuMachine {
     CpuMachine::new(Options { threads: Some(THREADS), ..Options::default() })

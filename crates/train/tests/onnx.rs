@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use tightfit_core::Types;
-use tightfit_core::network::onnx::{Model, Numbers, Slot};
-use tightfit_core::network::{Rule, Sgd};
-use tightfit_core::plan::{Budgets, Checked, Mode, Workload};
+use tightfit_conv::Types;
+use tightfit_network::{Rule, Sgd};
+use tightfit_onnx::{Model, Numbers, Slot};
+use tightfit_plan::{Budgets, Checked, Mode, Workload};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Poison, Solver, replace_weights};

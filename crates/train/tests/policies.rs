@@ -6,18 +6,19 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Builder, Filters, Rule, Sgd, Shape, Window};
-use tightfit_core::plan::{
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{DivisionCost, Types};
+use tightfit_network::{Builder, Filters, Network, Rule, Sgd, Shape, Window};
+use tightfit_plan::{
     Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Plan, Policy,
     Schedule, Stream, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Nanos, Network, Types};
 use tightfit_test_support::train::{
     THREADS, batch, bits, configuration, dense, everything_resident, fork_and_join, residual, sums,
 };
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Observation, Poison, Score, Solver, data, predict};
+use tightfit_units::{Bytes, Nanos};
 
 const BATCH: usize = 4;
 const STEPS: u64 = 5;
@@ -55,7 +56,7 @@ fn planned(
     kernels: &Fronts,
     policy: Policy,
     budget: Bytes,
-) -> Result<Plan, tightfit_core::Error> {
+) -> Result<Plan, tightfit_units::Error> {
     // A stretch in parts has other bits (see `parts.rs`), so dividing is allowed only where kernels need it.
     let divide = workload.problems().unwrap().iter().any(|problem| kernels.front(problem).whole.is_empty());
     let asked = Asked { policy, algorithms: Algorithms::Memory, divide, budget, ..Asked::default() };

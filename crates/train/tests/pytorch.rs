@@ -1,9 +1,8 @@
 //! Three training steps compared with PyTorch's in 64 bits (`scripts/record-pytorch.py`).
 
-use tightfit_core::Types;
-use tightfit_core::network::{Builder, Filters, LayerId, LayerKind, Network, Shape, Window};
-use tightfit_core::network::{Rule, Sgd};
-use tightfit_core::plan::{Budgets, Checked, Mode, NetworkTensor, ParameterKind, Workload, channel_stride};
+use tightfit_conv::Types;
+use tightfit_network::{Builder, Filters, LayerId, LayerKind, Network, Rule, Sgd, Shape, Window};
+use tightfit_plan::{Budgets, Checked, Mode, NetworkTensor, ParameterKind, Workload, channel_stride};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Learned, Poison, Solver};

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::network::onnx::{Shared, Slot};
-use tightfit_core::network::{AdamW, LayerId, Network, Rule, Sgd};
-use tightfit_core::plan::{
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{DivisionCost, Types};
+use tightfit_network::{AdamW, LayerId, Network, Rule, Sgd};
+use tightfit_onnx::{Shared, Slot};
+use tightfit_plan::{
     Algorithms, Budgets, Checked, CostModel, Fronts, Mode, NetworkTensor, Options as Asked, Schedule, Stream, Workload,
     channel_stride, plan,
 };
-use tightfit_core::{DivisionCost, Nanos, Types};
 use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, sums};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Learned, Poison, Solver};
+use tightfit_units::Nanos;
 
 const BATCH: usize = 4;
 const ALGORITHM: &str = "explicit-gemm";

@@ -9,10 +9,10 @@
 use std::process::Command;
 
 use serde_json::Value;
-use tightfit_core::Types;
-use tightfit_core::network::onnx::Model;
-use tightfit_core::network::{Rule, Sgd};
-use tightfit_core::plan::{Budgets, Checked, Mode, Workload};
+use tightfit_conv::Types;
+use tightfit_network::{Rule, Sgd};
+use tightfit_onnx::Model;
+use tightfit_plan::{Budgets, Checked, Mode, Workload};
 use tightfit_test_support::train;
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Poison, Solver, replace_weights};

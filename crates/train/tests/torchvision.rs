@@ -10,10 +10,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::process::Command;
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::network::onnx::Model;
-use tightfit_core::plan::{CostModel, Fronts, Mode, Options as Asked, Policy, Workload, plan};
-use tightfit_core::{DivisionCost, Network, Operation, Types};
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{DivisionCost, Operation, Types};
+use tightfit_network::Network;
+use tightfit_onnx::Model;
+use tightfit_plan::{CostModel, Fronts, Mode, Options as Asked, Policy, Workload, plan};
 use tightfit_test_support::train::{THREADS, configuration};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::machine::cpu::{CpuMachine, Options};

@@ -1,11 +1,12 @@
 //! `tightfit cache list|export|import|merge|clear`
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use tightfit_core::profile::{Cache, Imported, Recording};
-use tightfit_core::report::{Align, Grid, count};
-use tightfit_core::{Configuration, Device, Nanos, output};
+use tightfit_conv::{Configuration, Device};
+use tightfit_profile::{Cache, Imported, Recording};
+use tightfit_report::{Align, Grid, count};
+use tightfit_units::{Nanos, output};
 
 use super::print_grid;
 use crate::failure::{Failure, print};
@@ -46,10 +47,42 @@ pub fn run(options: &CacheOptions, common: &Common) -> Result<(), Failure> {
             take(&path, files, common, |file| Recording::read(file).map_err(Failure::from))
         }
         CacheAction::Merge { files } => take(&path, files, common, recordings),
-        CacheAction::Clear { device } => {
-            let gone = Cache::open_existing(&path)?.clear(device.as_deref())?;
+        CacheAction::Clear { yes, device } => {
+            let cache = Cache::open_existing(&path)?;
+            if !yes && device.is_none() {
+                confirm(&cache)?;
+            }
+            let gone = cache.clear(device.as_deref())?;
             print(&format!("deleted {}\n", count(gone, "measurement")))
         }
+    }
+}
+
+/// Asks whether everything is to be deleted; nothing is asked of an empty cache.
+///
+/// # Errors
+/// [`Failure::Usage`] where nobody can answer, and [`Failure::Stopped`] for any answer but yes.
+fn confirm(cache: &Cache) -> Result<(), Failure> {
+    let devices = cache.summary()?;
+    let measurements: u64 = devices.iter().map(|line| line.measurements as u64).sum();
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let all = format!(
+        "all {} of {} in {}",
+        count(measurements as usize, "measurement"),
+        count(devices.len(), "device"),
+        cache.path().display()
+    );
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Usage(format!("this deletes {all}; add --yes, or name the device with --device TEXT")));
+    }
+    print(&format!("delete {all}? [y/N] "))?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(|error| Failure::Wrong(error.to_string()))?;
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::Stopped("nothing was deleted".to_owned())),
     }
 }
 

@@ -10,14 +10,14 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use serde_json::json;
-use tightfit_core::Bytes;
-use tightfit_core::report::{Align, Grid};
+use tightfit_report::{Align, Grid};
+use tightfit_units::Bytes;
 
 use super::run::{not_started, prepared};
 use super::run_budget::search_path;
 use crate::failure::{Failure, print};
 use crate::message;
-use crate::options::{Common, CompareOptions, Format, RunOptions};
+use crate::options::{Common, CompareOptions, Format, RunOptions, started};
 use crate::progress::Bar;
 
 /// Two medians that differ by no more than this are the same.
@@ -42,7 +42,7 @@ struct Ran {
 }
 
 pub fn run(options: &CompareOptions, common: &Common) -> Result<(), Failure> {
-    let path = search_path(&options.run.command)?;
+    let path = search_path(&started(&options.run.command))?;
     let plain = plain(options, &path, common, "plain")?;
     let ours = tightfit(options, &path, common)?;
     let mut losses = Losses::of(&plain, &ours);
@@ -63,7 +63,7 @@ pub fn run(options: &CompareOptions, common: &Common) -> Result<(), Failure> {
 
 /// Runs the command as it is.
 fn plain(options: &CompareOptions, path: &OsString, common: &Common, what: &str) -> Result<Ran, Failure> {
-    let [program, arguments @ ..] = &options.run.command[..] else {
+    let [program, arguments @ ..] = &started(&options.run.command)[..] else {
         return Err(Failure::Usage("no command to compare".to_owned()));
     };
     let mut command = Command::new(program);

@@ -1,7 +1,8 @@
 //! `tightfit completions` and `tightfit man`: made from the command's own definition, so they cannot miss an option.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::process::{Command as Process, ExitStatus, Stdio};
 
 use clap::Command;
 use clap::builder::Resettable;
@@ -21,7 +22,7 @@ pub fn completions(options: &CompletionsOptions) -> Result<(), Failure> {
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Prints the page of the command, or of a subcommand; or writes all of them to a folder.
+/// Shows the page of the command, or of a subcommand, in a terminal as `man` does; or writes all of them to a folder.
 ///
 /// # Errors
 /// [`Failure::Usage`] for an unknown subcommand; the errors of printing and writing.
@@ -31,6 +32,8 @@ pub fn man(options: &ManOptions) -> Result<(), Failure> {
     // Options of all commands are then on the page of each.
     all.build();
     if let Some(folder) = &options.out {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| Failure::Wrong(format!("{}: cannot be made: {error}", folder.display())))?;
         return write_pages(&all, folder);
     }
     let mut command = &all;
@@ -45,7 +48,20 @@ pub fn man(options: &ManOptions) -> Result<(), Failure> {
         };
         command = found;
     }
-    print(&page(command)?)
+    let page = page(command)?;
+    if std::io::stdout().is_terminal() && shown(&page).is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    print(&page)
+}
+
+/// Shows a page in the viewer of manual pages.
+fn shown(page: &str) -> std::io::Result<ExitStatus> {
+    let mut viewer = Process::new("man").args(["-l", "-"]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    if let Some(input) = &mut viewer.stdin {
+        input.write_all(page.as_bytes())?;
+    }
+    viewer.wait()
 }
 
 /// Writes the pages of a command and of all its subcommands to a folder.

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tightfit_core::network::Shape;
-use tightfit_core::report::count;
+use tightfit_network::Shape;
+use tightfit_report::count;
 use tightfit_train::data::{self, Dataset, Normalization, Source};
 
 use crate::failure::Failure;

@@ -1,10 +1,10 @@
 //! `tightfit doctor`
 
-use tightfit_core::Backend;
-use tightfit_core::profile::Cache;
-use tightfit_core::report::count;
+use tightfit_conv::Backend;
 use tightfit_cpu::CpuBackend;
 use tightfit_cuda::doctor::State;
+use tightfit_profile::Cache;
+use tightfit_report::count;
 
 use super::findings::{Finding, Findings, preload_library};
 use crate::failure::Failure;

@@ -1,6 +1,6 @@
 //! The findings of `doctor`: a table that fits 80 columns, with paths and advice below it.
 
-use tightfit_core::report::{Align, Grid, Terminal};
+use tightfit_report::{Align, Grid, Terminal};
 
 use super::{print_grid, terminal};
 use crate::failure::{Failure, print};

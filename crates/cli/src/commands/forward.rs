@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use tightfit_core::network::Network;
-use tightfit_core::plan::{Mode, Plan};
-use tightfit_core::report::{count, lines};
-use tightfit_core::{Bytes, Device, Nanos};
+use tightfit_conv::Device;
+use tightfit_network::Network;
+use tightfit_plan::{Mode, Plan};
+use tightfit_report::{count, lines};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Dataset, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Prediction, Score, Solver, predict};
+use tightfit_units::{Bytes, Nanos};
 
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::start::{self, Start};
@@ -203,7 +204,7 @@ impl Job<'_> {
         ];
         let memory = [
             format!("policy {}: peak {peak} of {}", options.policy, options.budget),
-            format!("{} planned (everything resident: {baseline})", self.plan.peak),
+            format!("{} planned (plain: {baseline})", self.plan.peak),
         ];
         lines(what) + &lines(memory)
     }

@@ -31,10 +31,9 @@ pub mod verify;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-use tightfit_core::answer::Optimized;
-use tightfit_core::report::{Grid, Terminal, csv, json, table};
-
 use terminal_size::Width;
+use tightfit_profile::answer::Optimized;
+use tightfit_report::{Grid, Terminal, csv, json, table};
 
 use crate::failure::{Failure, print};
 use crate::options::Format;

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use tightfit_core::network::{LayerKind, Network, Shape};
-use tightfit_core::plan::{Mode, Plan};
-use tightfit_core::{Bytes, Device, Nanos};
+use tightfit_conv::Device;
+use tightfit_network::{LayerKind, Network, Shape};
+use tightfit_plan::{Mode, Plan};
 use tightfit_train::{Engine, Machine};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::Failure;
 

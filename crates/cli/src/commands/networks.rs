@@ -1,7 +1,7 @@
 //! `tightfit networks [NAME]`
 
-use tightfit_core::network::{LayerKind, Network, names};
-use tightfit_core::report::{Align, Grid};
+use tightfit_network::{LayerKind, Network, names};
+use tightfit_report::{Align, Grid};
 
 use super::print_grid;
 use crate::failure::{Failure, write_file};

@@ -1,10 +1,10 @@
 //! `tightfit optimize NETWORK`
 
-use tightfit_core::answer::{Optimized, Request};
-use tightfit_core::candidate::Limit;
-use tightfit_core::report::svg;
-use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Error};
+use tightfit_conv::candidate::Limit;
+use tightfit_profile::answer::{Optimized, Request};
+use tightfit_profile::survey::Sizes;
+use tightfit_report::svg;
+use tightfit_units::{Bytes, Error};
 
 use super::print_optimized;
 use crate::failure::{Failure, check_writable, first, write_file};

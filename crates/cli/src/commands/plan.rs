@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use tightfit_core::network::Network;
-use tightfit_core::plan::ASSUMED_RATES;
-use tightfit_core::plan::step::StepFile;
-use tightfit_core::report::plan as report;
-use tightfit_core::{Backend, Bytes, Device};
+use tightfit_conv::{Backend, Device};
+use tightfit_network::Network;
+use tightfit_plan::ASSUMED_RATES;
+use tightfit_plan::step::StepFile;
+use tightfit_report::plan as report;
+use tightfit_units::Bytes;
 
 use crate::failure::{Failure, check_outputs, first, print, write_file};
 use crate::largest;
@@ -145,7 +146,7 @@ fn goal(options: &PlanOptions, name: &str, opened: &Opened) -> Result<Goal, Fail
     Goal::training(options.solver, options.momentum)
 }
 
-/// The backends to measure on. `None`, with a note, if there is only a CPU and `--measure` is not set.
+/// The backends to measure on. `None` if there is only a CPU and `--measure` is not set, with a note unless rates are named.
 ///
 /// # Errors
 /// The errors of the backend; [`Failure::Usage`] for `--out` with a plan that would not be measured.
@@ -160,10 +161,11 @@ fn measured_by(options: &PlanOptions, common: &Common) -> Result<Option<Vec<Box<
                    --measure to measure on the CPU";
         return Err(Failure::Usage(why.to_owned()));
     }
-    let rates = options.planning.costs.as_deref().unwrap_or(ASSUMED_RATES);
-    message::note(format_args!(
-        "no GPU was found, so nothing is measured; assuming the rates of {rates} (set others with --costs). To \
-         measure on the CPU, add --measure; to use recorded measurements, add --backend replay:FILE"
-    ));
+    if options.planning.costs.is_none() {
+        message::note(format_args!(
+            "no GPU was found, so nothing is measured; assuming the rates of {ASSUMED_RATES} (set others with --costs). To \
+             measure on the CPU, add --measure; to use recorded measurements, add --backend replay:FILE"
+        ));
+    }
     Ok(None)
 }

@@ -1,9 +1,9 @@
 //! `tightfit predict NETWORK IMAGES ..`
 
 use serde_json::{Value, json};
-use tightfit_core::Bytes;
-use tightfit_core::report::{Align, Grid};
+use tightfit_report::{Align, Grid};
 use tightfit_train::Prediction;
+use tightfit_units::Bytes;
 
 use super::dataset::{self, Labeled};
 use super::forward::{self, Job, Report};

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use serde_json::json;
-use tightfit_core::Nanos;
-use tightfit_core::profile::Spent;
-use tightfit_core::report::{Align, Grid};
-use tightfit_core::survey::Scope;
+use tightfit_profile::Spent;
+use tightfit_profile::survey::Scope;
+use tightfit_report::{Align, Grid};
+use tightfit_units::Nanos;
 
 use super::print_grid;
 use crate::failure::{Failure, print};
@@ -32,7 +32,7 @@ pub fn run(options: &ProfileOptions, common: &Common) -> Result<(), Failure> {
     let cache = session.cache.as_ref().map(|cache| cache.path().display().to_string());
     let distinct = found.candidates.len();
     if common.format == Format::Json {
-        let reason = |s: &tightfit_core::profile::Skipped| json!({"problem": s.problem.to_string(), "algorithm": s.algorithm.name(), "reason": s.reason});
+        let reason = |s: &tightfit_profile::Skipped| json!({"problem": s.problem.to_string(), "algorithm": s.algorithm.name(), "reason": s.reason});
         let object = json!({
             "network": selection.model.name(),
             "batch": selection.batch,

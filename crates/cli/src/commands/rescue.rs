@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use tightfit_core::{Bytes, output};
+use tightfit_units::{Bytes, output};
 
 use crate::failure::Failure;
 use crate::options::Common;

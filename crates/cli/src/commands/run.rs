@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::ValueEnum;
-use tightfit_core::Bytes;
-use tightfit_core::report::count;
-use tightfit_core::survey::Sizes;
+use tightfit_profile::survey::Sizes;
+use tightfit_report::count;
+use tightfit_units::Bytes;
 
 use super::run_budget::Budgeted;
 use super::run_report;
 use crate::failure::{Failure, check_outputs};
 use crate::message;
-use crate::options::{AutoOrBytes, Common, RunOptions, Tune, of_environment};
+use crate::options::{AutoOrBytes, Common, RunOptions, Tune, of_environment, started};
 use crate::preload::{Form, Preload, find_program, python_of, supported};
 use crate::session::{cache_path, device_numbers};
 
@@ -76,21 +76,22 @@ pub(super) fn not_started(command: &Command, error: &std::io::Error) -> Failure 
 /// [`Failure::Usage`] for options that do not go together; [`Failure::Wrong`] where a library or a package is missing.
 pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command, Option<Budgeted>), Failure> {
     let devices = devices(common)?;
+    let given = started(&options.command);
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let tune = options.tune().map_err(Failure::Usage)?;
     check_trace(options)?;
-    let found = match preloaded(options, common) {
-        // A budget needs only Python.
-        Err(_) if options.budget().is_some() && !asks_for_cudnn(options, common) => None,
+    let found = match preloaded(&given, common) {
+        // A budget needs only Python, and without a GPU the program runs as it is.
+        Err(_) if !asks_for_cudnn(options, common) && (options.budget().is_some() || runs_as_it_is(options)) => None,
         found => Some(found?),
     };
     let over = found.as_ref().map(|(cudnn, preload)| (&**cudnn, preload));
     let mut variables = variables(options, common, (limit, sizes, tune), over)?;
     let budgeted = options
         .budget()
-        .map(|budget| Budgeted::prepare(budget, options.recompute, options.compile, &options.command))
+        .map(|budget| Budgeted::prepare(budget, options.recompute, options.compile, &given))
         .transpose()?;
-    let command = budgeted.as_ref().map_or(&options.command, |budgeted| &budgeted.command);
+    let command = budgeted.as_ref().map_or(&given, |budgeted| &budgeted.command);
     let [program, arguments @ ..] = &command[..] else {
         return Err(Failure::Usage("no command to run".to_owned()));
     };
@@ -171,9 +172,9 @@ fn check_trace(options: &RunOptions) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Failure::Wrong`] if one of them is not found, or on another processor.
-fn preloaded(options: &RunOptions, common: &Common) -> Result<(PathBuf, Preload), Failure> {
+fn preloaded(command: &[OsString], common: &Common) -> Result<(PathBuf, Preload), Failure> {
     supported()?;
-    let python = python_of(&options.command);
+    let python = python_of(command);
     let cudnn = tightfit_cuda::load::find_cudnn(common.cudnn.as_deref(), python.as_deref()).map_err(|error| {
         Failure::Wrong(format!("{error}\nPyTorch's CUDA wheels include cuDNN; otherwise, name its folder with --cudnn"))
     })?;
@@ -318,6 +319,11 @@ const GPU: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"];
 /// Whether a program may find a GPU here, or a library that stands for one.
 fn has_gpu() -> bool {
     std::env::var_os("TIGHTFIT_CUDA").is_some() || GPU.iter().any(|file| Path::new(file).exists())
+}
+
+/// Whether the library has nothing to do or to report.
+fn runs_as_it_is(options: &RunOptions) -> bool {
+    !has_gpu() && report(options).is_none()
 }
 
 /// The first line, in few words.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use tightfit_core::network::{AdamW, Rule, Sgd};
-use tightfit_core::output;
-use tightfit_core::plan::Workload;
+use tightfit_network::{AdamW, Rule, Sgd};
+use tightfit_plan::Workload;
 use tightfit_train::{Decay, Engine, Learned, LearningRate, Machine, Progress, Solver, checkpoint};
+use tightfit_units::output;
 
 use super::rescue;
 use super::solver::learning_rate;

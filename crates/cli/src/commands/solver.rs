@@ -1,7 +1,7 @@
 //! The solver that the options of `train` and its plan name.
 
-use tightfit_core::network::{AdamW, Rule, Sgd};
-use tightfit_core::plan::Plan;
+use tightfit_network::{AdamW, Rule, Sgd};
+use tightfit_plan::Plan;
 use tightfit_train::{Decay, LearningRate};
 
 use crate::failure::Failure;

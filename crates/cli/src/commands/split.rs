@@ -2,10 +2,10 @@
 
 use std::sync::atomic::AtomicBool;
 
-use tightfit_core::mixed::{MixedSplit, StepOptions, split_network};
-use tightfit_core::profile::Model;
-use tightfit_core::report::{Align, Grid, lines};
-use tightfit_core::{Bytes, Nanos};
+use tightfit_profile::Model;
+use tightfit_profile::mixed::{MixedSplit, StepOptions, split_network};
+use tightfit_report::{Align, Grid, lines};
+use tightfit_units::{Bytes, Nanos};
 
 use super::print_grid;
 use crate::failure::{Failure, print};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tightfit_core::network::onnx::Numbers;
-use tightfit_core::plan::Workload;
+use tightfit_onnx::Numbers;
+use tightfit_plan::Workload;
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::Dataset;
 use tightfit_train::{Checkpoint, Engine, Machine, Progress, replace_weights};

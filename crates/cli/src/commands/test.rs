@@ -1,8 +1,8 @@
 //! `tightfit test NETWORK`
 
-use tightfit_core::Bytes;
-use tightfit_core::report::{Align, Grid};
+use tightfit_report::{Align, Grid};
 use tightfit_train::{Prediction, Score};
+use tightfit_units::Bytes;
 
 use super::dataset::Labeled;
 use super::forward::{self, Done, Job, Report};

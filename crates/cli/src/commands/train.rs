@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::network::onnx::Shared;
-use tightfit_core::network::{Network, Rule, Shape};
-use tightfit_core::plan::{Mode, Plan, Workload};
-use tightfit_core::report::{Align, Grid, count, lines};
-use tightfit_core::{Bytes, Device, Nanos};
+use tightfit_conv::Device;
+use tightfit_network::{Network, Rule, Shape};
+use tightfit_onnx::Shared;
+use tightfit_plan::{Mode, Plan, Workload};
+use tightfit_report::{Align, Grid, count, lines};
 use tightfit_train::checkpoint::Names;
 use tightfit_train::data::{Augmentation, Dataset, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Learned, Machine, Poison, Score, Solver, StepResult, Trace, evaluate};
+use tightfit_units::{Bytes, Nanos};
 
 use super::dataset::{self, Labeled};
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
@@ -360,7 +361,7 @@ impl Job<'_> {
             self.device.to_string(),
         ];
         let memory = [
-            format!("policy {}: peak {peak} of {} (everything resident: {baseline})", options.policy, options.budget),
+            format!("policy {}: peak {peak} of {} (plain: {baseline})", options.policy, options.budget),
             format!("host {host}"),
             format!("{offloaded} offloaded per step"),
         ];

@@ -1,8 +1,8 @@
 //! `tightfit verify NETWORK`
 
-use tightfit_core::answer::{self, Check};
-use tightfit_core::backend::Scale;
-use tightfit_core::execute::SAMPLED_OUTPUTS;
+use tightfit_conv::backend::Scale;
+use tightfit_conv::execute::SAMPLED_OUTPUTS;
+use tightfit_profile::answer::{self, Check};
 
 use super::print_optimized;
 use crate::failure::Failure;

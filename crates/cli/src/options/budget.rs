@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tightfit_core::{Bytes, Error};
+use tightfit_units::{Bytes, Error};
 
 /// A share, in percent, of the memory of a step that keeps everything.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -39,8 +39,11 @@ pub enum CacheAction {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Delete measurements
+    /// Delete all measurements, after a question
     Clear {
+        /// Ask nothing
+        #[arg(long, short)]
+        yes: bool,
         /// Delete only measurements of devices whose name contains this text
         #[arg(long, value_name = "TEXT", value_parser = part_of_a_name)]
         device: Option<String>,

@@ -1,7 +1,7 @@
 //! The option `--divide`.
 
 use clap::Args;
-use tightfit_core::survey::Divide;
+use tightfit_profile::survey::Divide;
 
 /// Along what convolutions are divided.
 #[derive(Args, Clone)]
@@ -30,7 +30,7 @@ fn divide(word: &str) -> Result<Divide, String> {
     match word.to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "y" | "t" | "1" => Ok(Divide::Both),
         "false" | "no" | "n" | "f" | "0" => Ok(Divide::Off),
-        word => word.parse().map_err(|error: tightfit_core::Error| error.to_string()),
+        word => word.parse().map_err(|error: tightfit_units::Error| error.to_string()),
     }
 }
 

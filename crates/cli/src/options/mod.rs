@@ -10,6 +10,7 @@ mod negative;
 mod number;
 mod plan;
 mod predict;
+mod program;
 mod purposes;
 mod read;
 mod run;
@@ -24,8 +25,9 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use tightfit_core::execute::Values;
-use tightfit_core::{Bytes, Layout, Operation, Types};
+use tightfit_conv::execute::Values;
+use tightfit_conv::{Layout, Operation, Types};
+use tightfit_units::Bytes;
 
 pub use batch::Batch;
 pub use budget::{Budget, RunBudget};
@@ -34,6 +36,7 @@ pub use divide::DivideOption;
 pub use idle::definition;
 pub use plan::{PlanOptions, Planning, Shares};
 pub use predict::{ForwardOptions, PredictOptions, TestOptions};
+pub use program::started;
 pub use run::{AutoOrBytes, CompareOptions, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
 pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};

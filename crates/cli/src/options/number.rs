@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use clap::builder::TypedValueParser;
-use tightfit_core::Problem;
-use tightfit_core::network::Hyperparameter;
+use tightfit_conv::Problem;
+use tightfit_network::Hyperparameter;
 
 /// Parses a whole number of this range; a range that ends at the largest number has no upper limit.
 pub fn whole<T>(range: RangeInclusive<u64>) -> impl TypedValueParser<Value = T>

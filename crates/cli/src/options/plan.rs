@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use tightfit_core::network::Hyperparameter;
-use tightfit_core::plan::{self, Algorithms};
-use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_network::Hyperparameter;
+use tightfit_plan::{self as plan, Algorithms};
+use tightfit_profile::survey::Sizes;
+use tightfit_units::{Bytes, Nanos};
 
 use super::{Batch, Budget, DivideOption, SolverName, number};
 

@@ -2,12 +2,12 @@
 
 use std::ffi::{OsStr, OsString};
 
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 
-use super::{Options, idle, negative, suggestions, units};
-use crate::message;
+use super::{Options, idle, negative, program, suggestions, units};
 
 /// Options that a plan already sets, so that they cannot be combined with one.
 const PLANNED: [&str; 13] = [
@@ -30,7 +30,8 @@ impl Options {
     /// Reads the command line and the environment; exits the program if they are invalid.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Options {
         let mut command = idle::definition();
-        let mut arguments = negative::joined(&command, arguments.into_iter().collect());
+        let arguments = program::separated(&command, arguments.into_iter().collect());
+        let mut arguments = negative::joined(&command, arguments);
         if arguments.len() == 1 {
             arguments.push("-h".into());
         }
@@ -40,12 +41,6 @@ impl Options {
         }
         let defined = command.clone();
         let matches = command.try_get_matches_from_mut(&arguments).unwrap_or_else(|error| {
-            let is_run = arguments.get(1).is_some_and(|word| word == "run");
-            if is_run && error.kind() == ErrorKind::UnknownArgument && !arguments.iter().any(|word| word == "--") {
-                let _ = error.print();
-                message::say("\nPut -- before the program: tightfit run [OPTIONS] -- python train.py");
-                std::process::exit(2);
-            }
             with_variable(with_advice(error, &defined, &arguments), &defined, &arguments).exit()
         });
         if let Some(what) = matches.subcommand().and_then(|(name, given)| idle::refusal(name, given)) {
@@ -81,16 +76,18 @@ fn with_advice(mut error: Error, command: &Command, arguments: &[OsString]) -> E
     let mut whole = command.clone();
     whole.build();
     let named = arguments.iter().skip(1).find_map(|word| whole.find_subcommand(word));
-    let (kind, meant) = if built {
-        (ContextKind::SuggestedArg, suggestions::option_for(&written, named.unwrap_or(&whole)))
+    let meant = if built {
+        suggestions::option_for(&written, named.unwrap_or(&whole))
     } else {
-        (ContextKind::SuggestedSubcommand, suggestions::command_for(&written, &whole))
+        suggestions::command_for(&written, &whole)
     };
-    match meant {
-        Some(meant) if built => drop(error.insert(kind, ContextValue::String(meant))),
-        Some(meant) => drop(error.insert(kind, ContextValue::Strings(vec![meant]))),
-        None => {}
+    if let Some(meant) = meant {
+        let text = StyledStr::from(format!("did you mean `{meant}`?"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![text]));
     }
+    // The parser's own usage has what it would have suggested.
+    let usage = named.unwrap_or(&whole).clone().render_usage();
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
     error
 }
 

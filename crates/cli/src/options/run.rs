@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use tightfit_core::Bytes;
-use tightfit_core::survey::TuneBudget;
+use tightfit_profile::survey::TuneBudget;
+use tightfit_units::Bytes;
 
 use super::{DivideOption, RunBudget, SizeOption};
 
@@ -71,7 +71,7 @@ pub struct RunOptions {
     /// empty if no convolution ran [env: TIGHTFIT_REPORT]
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Program to run and its arguments, after `--`
+    /// Program to run and its arguments; a script such as train.py runs with `python`
     #[arg(last = true, required = true)]
     pub command: Vec<OsString>,
 }
@@ -142,7 +142,7 @@ impl FromStr for AutoOrBytes {
         match text {
             "auto" => Ok(AutoOrBytes::Auto),
             size => {
-                size.parse().map(AutoOrBytes::Bytes).map_err(|error: tightfit_core::Error| format!("{error}, or auto"))
+                size.parse().map(AutoOrBytes::Bytes).map_err(|error: tightfit_units::Error| format!("{error}, or auto"))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The option `--sizes`, and its old name.
 
 use clap::Args;
-use tightfit_core::survey::Sizes;
+use tightfit_profile::survey::Sizes;
 
 use crate::failure::Failure;
 use crate::message;

@@ -1,6 +1,7 @@
 //! The likely meaning of an option or a command that does not exist.
 
 use clap::Command;
+use tightfit_units::distance;
 
 /// Names from other tools, and their names here.
 const OPTIONS: [(&str, &str); 8] = [
@@ -53,25 +54,6 @@ fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'
     };
     let near = names.map(|name| (distance(written, name), name)).filter(|(distance, _)| *distance <= most);
     near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
-}
-
-/// How many letters are added, left out, changed or swapped with the next.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
-    for i in 1..=one.len() {
-        let mut row = vec![i];
-        for j in 1..=other.len() {
-            let changed = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
-            let mut best = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tightfit_core::network::Hyperparameter;
+use tightfit_network::Hyperparameter;
 
 use super::{Planning, number};
 

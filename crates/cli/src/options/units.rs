@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use tightfit_core::Bytes;
+use tightfit_units::Bytes;
 
 use crate::failure::Failure;
 use crate::message;

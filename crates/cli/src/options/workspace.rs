@@ -1,8 +1,8 @@
 //! The options that bound the workspace.
 
 use clap::Args;
-use tightfit_core::Bytes;
-use tightfit_core::candidate::Limit;
+use tightfit_conv::candidate::Limit;
+use tightfit_units::Bytes;
 
 use super::units;
 use crate::failure::Failure;

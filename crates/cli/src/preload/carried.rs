@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use tightfit_core::{Error, output};
+use tightfit_units::{Error, output};
 
 use super::Form;
 

@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use tightfit_core::profile::Cache;
-use tightfit_core::report::count;
+use tightfit_profile::Cache;
+use tightfit_report::count;
 
 use super::{Elf, carried};
 use crate::failure::Failure;

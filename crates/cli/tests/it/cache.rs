@@ -69,7 +69,10 @@ fn caches_can_be_exported_imported_and_merged() {
     // Files next to a cache are not part of it.
     let beside = ["cache.surveyed", "cache.turn"].map(|name| merged.path().join(name));
     beside.iter().for_each(|file| fs::write(file, "one").unwrap());
-    assert!(merged.succeed("cache clear").contains("deleted"));
+    let message = merged.fail("cache clear", 2);
+    assert!(message.contains("this deletes all ") && message.contains("--yes"), "{message}");
+    assert!(merged.succeed("cache clear --yes").contains("deleted"));
+    assert_eq!(merged.succeed("cache clear"), "deleted 0 measurements\n", "nothing is asked of an empty cache");
     assert!(beside.iter().all(|file| fs::read(file).unwrap() == b"one"));
     assert_eq!(merged.measurements(), 0);
 }
@@ -197,7 +200,7 @@ fn invalid_cache_rows_are_reported_and_cleared() {
             "{message}"
         );
     }
-    folder.succeed("cache clear");
+    folder.succeed("cache clear --yes");
     let listed = folder.run("cache list --layers");
     assert!(listed.status.success() && listed.stderr.is_empty(), "{}", text(&listed.stderr));
 }
@@ -213,7 +216,7 @@ fn clearing_takes_a_name_and_a_cache_that_exists() {
         assert!(output.status.code() == Some(2) && message.contains("--device"), "{message}");
     }
     for command in
-        ["cache clear --cache typo.db", "cache merge typo.db --cache new.db", "cache import typo --cache new.db"]
+        ["cache clear --yes --cache typo.db", "cache merge typo.db --cache new.db", "cache import typo --cache new.db"]
     {
         let message = folder.fail(command, 1);
         assert!(message.contains("typo"), "{message}");
@@ -264,7 +267,7 @@ fn cache_that_is_not_a_regular_file_is_refused() {
     let folder = Folder::new();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for arguments in ["cache list", "optimize lenet --batch 2 --workspace 1MiB --backend cpu", "cache clear"] {
+    for arguments in ["cache list", "optimize lenet --batch 2 --workspace 1MiB --backend cpu", "cache clear --yes"] {
         for cache in [pipe.to_str().unwrap(), "/dev/null"] {
             let message = folder.fail(&format!("{arguments} --cache {cache}"), 1);
             assert!(message.contains(cache) && message.contains("not a regular file"), "{message}");

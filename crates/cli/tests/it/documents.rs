@@ -87,14 +87,14 @@ impl PageFolder {
             ("resnet50.script", "resnet50.onnx"),
             ("resnet50.inference", "served.onnx"),
         ] {
-            let packed = std::fs::File::open(format!("{ROOT}/crates/core/tests/data/onnx/{exported}.onnx.gz")).unwrap();
+            let packed = std::fs::File::open(format!("{ROOT}/crates/onnx/tests/data/onnx/{exported}.onnx.gz")).unwrap();
             let mut bytes = Vec::new();
             flate2::read::GzDecoder::new(packed).read_to_end(&mut bytes).unwrap();
             std::fs::write(path.join(name), bytes).unwrap();
         }
         std::fs::copy(format!("{ROOT}/crates/train/tests/recorded/small.script.onnx"), path.join("small.onnx"))
             .unwrap();
-        std::fs::copy(format!("{ROOT}/crates/core/data/shipped.jsonl.gz"), path.join("decisions.jsonl.gz")).unwrap();
+        std::fs::copy(format!("{ROOT}/crates/profile/data/shipped.jsonl.gz"), path.join("decisions.jsonl.gz")).unwrap();
         for name in ["photos/1.png", "photos/2.png", "seven.png"] {
             std::fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
             image::GrayImage::from_pixel(12, 12, image::Luma([90])).save(path.join(name)).unwrap();

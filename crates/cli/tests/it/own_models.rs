@@ -9,7 +9,7 @@ pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Unpacks an exported network into a folder.
 pub fn unpack(folder: &Path, exported: &str, name: &str) {
-    let packed = format!("{ROOT}/crates/core/tests/data/onnx/{exported}.onnx.gz");
+    let packed = format!("{ROOT}/crates/onnx/tests/data/onnx/{exported}.onnx.gz");
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(std::fs::File::open(packed).unwrap()).read_to_end(&mut bytes).unwrap();
     std::fs::write(folder.join(name), bytes).unwrap();
@@ -93,10 +93,9 @@ fn the_guide_lists_the_layers_that_run() {
     for name in ["mobilenet_v3_large", "efficientnet_b0", "convnext_tiny", "unet", "fcn_resnet50"] {
         for form in ["script", "dynamo"] {
             unpack(folder.path(), &format!("{name}.{form}"), "model.onnx");
-            let network =
-                tightfit_core::Network::open(&folder.path().join("model.onnx").display().to_string()).unwrap();
+            let network = tightfit_onnx::open(&folder.path().join("model.onnx").display().to_string()).unwrap();
             for layer in network.layers() {
-                let tightfit_core::network::LayerKind::Other(other) = &layer.kind else { continue };
+                let tightfit_network::LayerKind::Other(other) = &layer.kind else { continue };
                 // The words for what exporters spell out in several operators.
                 let operator = match other.operator.as_str() {
                     "Silu" => "Sigmoid",

@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tightfit_core::Network;
-use tightfit_core::network::Kernel;
-use tightfit_core::profile::Selection;
+use tightfit_network::Kernel;
+use tightfit_profile::Selection;
 
 use crate::folder::Folder;
 use crate::own_models::{ROOT, unpack};
@@ -16,7 +15,7 @@ const LIMIT: u64 = 16 << 20;
 
 /// The convolutions of a model, forward and backward.
 fn kernels(model: &Path) -> Vec<Kernel> {
-    Selection::new(Network::open(&model.display().to_string()).unwrap(), Some(BATCH)).kernels().unwrap()
+    Selection::new(tightfit_onnx::open(&model.display().to_string()).unwrap(), Some(BATCH)).kernels().unwrap()
 }
 
 /// A profile of these convolutions on a device that does not exist, in nanoseconds. One algorithm is slow and needs no
@@ -44,7 +43,7 @@ fn profile(kernels: &[Kernel]) -> String {
 #[test]
 fn every_convolution_of_exported_models_is_optimized_by_replay() {
     let counted: Value = serde_json::from_str(
-        &std::fs::read_to_string(format!("{ROOT}/crates/core/tests/data/onnx/torch.json")).unwrap(),
+        &std::fs::read_to_string(format!("{ROOT}/crates/onnx/tests/data/onnx/torch.json")).unwrap(),
     )
     .unwrap();
     for name in ["resnet50", "efficientnet_b0", "unet", "convnext_tiny"] {

@@ -35,7 +35,8 @@ fn the_baseline_of_the_paper_has_two_gradient_maps() {
     assert_eq!(vgg.0, 2 * 8 * 64 * 224 * 224 * 4 + 8 * 4);
     // Where a network forks, a third gradient map is live.
     assert!(vgg.1 > -0.001 && resnet.1 < -0.01, "{vgg:?} {resnet:?}");
-    assert_eq!((vgg.2, resnet.2), (0.0, 0.0));
+    // A step without a plan releases what nothing reads again, which the paper's baseline keeps.
+    assert!(vgg.2 < -0.05 && resnet.2 < -0.05, "{vgg:?} {resnet:?}");
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn the_size_that_an_error_or_a_plan_names_is_enough() {
                 let after = if message.contains("smallest plan found") { " in the smallest" } else { " under " };
                 let named = between(&message.replace("at least ", ""), " needs ", after);
                 let table = folder.succeed(&format!("{plan} --budget {named}"));
-                assert_eq!(between(&table, "least budget ", " with this policy"), named, "{plan}");
+                assert_eq!(between(&table, "least budget    ", " with this policy"), named, "{plan}");
             }
         }
     }
@@ -223,8 +224,8 @@ fn plans_networks_and_pages_round_trip() {
     let measured = "--batch 8 --budget 8MiB --backend cpu --sizes undivided";
     folder.succeed(&format!("plan mine.json {measured} --out plan.json.gz --html plan.html"));
     assert!(std::fs::read_to_string(at("plan.html")).unwrap().starts_with("<!DOCTYPE html>"));
-    let (network, plan) = tightfit_core::plan::Plan::read(&at("plan.json.gz")).unwrap();
-    assert_eq!(network, tightfit_core::Network::open("lenet").unwrap());
+    let (network, plan) = tightfit_plan::Plan::read(&at("plan.json.gz")).unwrap();
+    assert_eq!(network, tightfit_network::Network::open("lenet").unwrap());
     assert_eq!((plan.batch, plan.network.as_str()), (8, "lenet"));
     let table = folder.succeed("plan lenet --batch 8 --assume --budget 8MiB");
     assert!(table.contains("policy optimal, algorithms fit, budget 8 MiB"), "{table}");
@@ -260,7 +261,8 @@ fn without_a_gpu_plan_assumes_rates_and_prints_one_note() {
     assert_eq!(assumed.stdout, output.stdout);
     assert_eq!(said(&assumed.stderr), "", "who asks for it need not be told");
     let k40 = folder.run(&format!("{vgg19} --costs k40"));
-    assert!(text(&k40.stderr).contains("rates of k40"), "{}", text(&k40.stderr));
+    let plan_for: Value = serde_json::from_slice(&k40.stdout).unwrap();
+    assert_eq!((plan_for["device"].as_str(), said(&k40.stderr)), (Some("k40"), String::new()), "who names rates, too");
     // Also without a budget: the needs of the step with everything resident.
     let resident = folder.json("plan vgg19 --batch 128");
     assert_eq!((&resident["budget_bytes"], &resident["offloaded_bytes"]), (&Value::Null, &0.into()));
@@ -283,7 +285,7 @@ fn plan_file_requires_measurements() {
 #[test]
 fn impossible_budget_is_refused_before_measuring() {
     let folder = Folder::new();
-    let digits = tightfit_core::Network::open("digits-net").unwrap().to_json();
+    let digits = tightfit_network::Network::open("digits-net").unwrap().to_json();
     let wide = digits.replacen("\"outputs\": 64", "\"outputs\": 1150000", 1);
     assert_ne!(digits, wide);
     std::fs::write(folder.path().join("wide.json"), wide).unwrap();
@@ -348,7 +350,7 @@ fn placing_again_never_makes_a_plan_larger_than_its_budget() {
 #[test]
 fn a_recorded_step_is_planned_from_its_file() {
     let folder = Folder::new();
-    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/data/steps/residual-4.json");
+    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../plan/tests/data/steps/residual-4.json");
     let free = folder.json(&format!("plan --step {step} --policy optimal"));
     assert_eq!((free["network"].as_str(), free["batch"].as_u64()), (Some("residual-4"), Some(8)));
     assert_eq!(free["offloaded_bytes"].as_u64().unwrap() + free["recomputed_us"].as_f64().unwrap() as u64, 0);
@@ -429,10 +431,10 @@ fn the_largest_mini_batch_is_found() {
 #[test]
 fn a_card_has_rates_and_memory() {
     let folder = Folder::new();
-    let output = folder.run("plan resnet50 --batch 64 --assume --costs 4090 --format json");
+    let output = folder.run("plan resnet50 --batch 64 --assume --costs RTX4090 --format json");
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["budget_bytes"], (24_564_u64 - 1024) << 20);
-    assert!(text(&output.stderr).contains("23.0 GiB: what a 4090 of 24.0 GiB has"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("23.0 GiB: the 4090 has 24.0 GiB, and"), "{}", text(&output.stderr));
     let slower = folder.json("plan resnet50 --batch 64 --assume --costs l4 --budget 23GiB");
     assert!(slower["step_time_us"].as_f64() > found["step_time_us"].as_f64());
 }
@@ -443,7 +445,8 @@ fn a_sweep_is_drawn_beside_others() {
     folder.succeed("plan resnet18 --batch 8 --assume --sweep 40..100:30 --plot front.svg --html front.html");
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let (picture, page) = (read("front.svg"), read("front.html"));
-    for curve in ["optimal", "vdnn-dynamic", "checkpoints"] {
+    assert!(page.contains("</b>plain</div>"), "three numbers come first");
+    for curve in ["optimal", "vdnn-dynamic", "checkpoints", "plain"] {
         assert!(picture.contains(curve) && page.contains(curve), "{curve}");
     }
     assert!(picture.starts_with("<svg") && picture.contains("resnet18, mini-batch 8"));
@@ -457,7 +460,7 @@ fn a_sweep_is_drawn_beside_others() {
 #[test]
 fn a_trace_has_the_times_and_bytes_that_are_printed() {
     let folder = Folder::new();
-    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/data/steps/residual-4.json");
+    let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../plan/tests/data/steps/residual-4.json");
     std::fs::write(folder.path().join("big.json"), SLICED).unwrap();
     let mut commands = vec![
         "plan big.json --batch 1 --budget 700KiB --inference --backend cpu".to_owned(),

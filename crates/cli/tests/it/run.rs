@@ -476,7 +476,7 @@ fn missing_pieces_are_named_with_the_next_step() {
         (vec!["run", "--cudnn", "/etc/hostname", "--", "true"], None, 1, ["/etc/hostname", "not a shared library"]),
         (vec!["run", "--cudnn", &ours, "--", "true"], None, 1, ["tightfit's own", "--cudnn"]),
         (vec!["run"], None, 2, ["COMMAND", "--"]),
-        (vec!["run", "--workspace", "1MiB", "true"], None, 2, ["true", "Put -- before the program"]),
+        (vec!["run", "--cudnn", &cudnn, "no-such-program", "--x"], None, 1, ["no-such-program", "PATH"]),
         (vec!["run", "--workspace", "1Mi", "--", "true"], None, 2, ["1Mi", "64MiB"]),
         (vec!["run", "--workspace", "1MiB", "--total-workspace", "1MiB", "--", "true"], None, 2, ["cannot be", "used"]),
         (vec!["run", "--tune", "guess", "--", "true"], None, 2, ["guess", "heuristic"]),

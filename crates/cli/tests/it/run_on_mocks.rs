@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tightfit_core::network::Kernel;
-use tightfit_core::profile::Cache;
+use tightfit_network::Kernel;
+use tightfit_profile::Cache;
 use tightfit_test_support::client::{self, Form};
 use tightfit_test_support::libraries::{self, library};
 

@@ -300,7 +300,9 @@ fn completions_and_manual_pages_know_every_command_and_option() {
     assert!(folder.fail("man cache lists", 2).contains("choose list, export, import, merge, clear"));
     assert!(folder.fail("man run list", 2).contains("`run` has none"));
     assert_eq!(fs::read_to_string(folder.path().join("tightfit-run.1")).unwrap(), page);
-    assert!(folder.fail("man --out nowhere", 1).contains("nowhere"));
+    folder.succeed("man --out share/man1");
+    assert!(folder.path().join("share/man1/tightfit-run.1").is_file());
+    assert!(folder.fail("man --out tightfit.1", 1).contains("tightfit.1: cannot be made"));
     let message = folder.fail("man divide", 2);
     assert!(message.contains("divide") && message.contains("optimize"), "{message}");
     assert!(folder.fail("completions tcl", 2).contains("bash"));

@@ -2,7 +2,7 @@
 
 use std::f32::consts::{FRAC_1_SQRT_2, PI};
 
-use tightfit_core::network::Activation;
+use tightfit_network::Activation;
 
 use super::Flow;
 use crate::team::Team;

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use tightfit_core::Axis;
-use tightfit_core::network::{Pooling, PoolingMethod};
+use tightfit_conv::Axis;
+use tightfit_network::{Pooling, PoolingMethod};
 
 use super::Store;
 use crate::team::Team;

@@ -6,7 +6,7 @@
 //! y  |0|.25|.75|1|
 //! ```
 
-use tightfit_core::network::Sampling;
+use tightfit_network::Sampling;
 
 use super::Store;
 use crate::team::Team;

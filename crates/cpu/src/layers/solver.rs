@@ -1,6 +1,6 @@
 //! Stochastic gradient descent with weight decay, with or without momentum; AdamW.
 
-use tightfit_core::network::{AdamW, Sgd};
+use tightfit_network::{AdamW, Sgd};
 
 use super::PIECE;
 use crate::team::Team;

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::candidate::Call;
-use tightfit_core::problem::Part;
-use tightfit_core::{Algorithm, Configuration, Error, Notes, Operation, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::candidate::Call;
+use tightfit_conv::problem::Part;
+use tightfit_conv::{Algorithm, Configuration, Notes, Operation, Problem};
+use tightfit_units::Error;
 
 use super::launches::place;
 use super::trust::must_be_proven;
@@ -61,7 +62,7 @@ impl CudaBackend {
             Err(error) if beta != 0.0 && is_refusal(&error) && !must_be_proven(problem) => error,
             Err(error) => return Err(self.failed(problem, algorithm, error)),
         };
-        for offer in tightfit_core::Backend::offers(self, problem)? {
+        for offer in tightfit_conv::Backend::offers(self, problem)? {
             if offer.workspace.is_err() || offer.notes.contains(Notes::NONDETERMINISTIC) {
                 continue;
             }

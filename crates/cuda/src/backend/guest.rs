@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tightfit_core::backend::{Backend, Offer, Scale};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Algorithm, Bytes, Configuration, Device, Error, Notes, Operation, Problem};
+use tightfit_conv::backend::{Backend, Offer, Scale};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Algorithm, Configuration, Device, Notes, Operation, Problem};
+use tightfit_units::{Bytes, Error};
 
 use super::launches::Program;
 use super::measure::starts;
@@ -453,7 +454,7 @@ impl GuestProgram {
     }
 
     /// Enqueues all micro-batches on the handle's stream without waiting. Data, other and output are as in
-    /// [`tightfit_core::backend::Tensors`].
+    /// [`tightfit_conv::backend::Tensors`].
     ///
     /// # Errors
     /// [`NotEnqueued`], with [`CudaError::Misaligned`] for an address without the alignment the program was made for.

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tightfit_core::backend::{Scale, Tensors};
-use tightfit_core::candidate::Call;
-use tightfit_core::problem::{Part, Storage};
-use tightfit_core::{Algorithm, Bytes, Configuration, Error, Problem};
+use tightfit_conv::backend::{Scale, Tensors};
+use tightfit_conv::candidate::Call;
+use tightfit_conv::problem::{Part, Storage};
+use tightfit_conv::{Algorithm, Configuration, Problem};
+use tightfit_units::{Bytes, Error};
 
 use super::CudaBackend;
 use super::measure::TimedStep;
@@ -58,7 +59,7 @@ impl CudaBackend {
         if needed > workspace {
             let (needed, workspace) = (Bytes(needed as u64), Bytes(workspace as u64));
             let reason = format!("needs {needed} with alpha {} and beta {}, over {workspace}", scale.alpha, scale.beta);
-            return Err(Error::Refused { algorithm: configuration.to_string(), problem: Box::new(*problem), reason });
+            return Err(Error::Refused { algorithm: configuration.to_string(), problem: problem.to_string(), reason });
         }
         Ok(Program { problem: *problem, steps, elementwise, narrows: true, workspace })
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::{Effort, Scale};
-use tightfit_core::problem::Storage;
-use tightfit_core::profile::Sample;
-use tightfit_core::{Algorithm, Bytes, DivisionCost, Error, Measurement, Nanos, Operation, Problem};
+use tightfit_conv::backend::{Effort, Sample, Scale};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Algorithm, DivisionCost, Measurement, Operation, Problem};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::steps::{Places, Step, sum_bytes, sums_in_scratch};
 use super::timing::time;
@@ -33,7 +33,7 @@ impl CudaBackend {
             self.requirement(&typed, &family).map_err(|error| self.failed(problem, algorithm, error))?;
         if let Some(reason) = excluded(typed.types(), notes) {
             let (algorithm, reason) = (algorithm.name().to_owned(), reason.to_owned());
-            return Err(Error::Refused { algorithm, problem: Box::new(*problem), reason });
+            return Err(Error::Refused { algorithm, problem: problem.to_string(), reason });
         }
         let timed = self.time_algorithm(&typed, &family, workspace, effort);
         let (Sample { median, spread, repeats }, single) =

@@ -27,12 +27,10 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tightfit_core::backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together};
-use tightfit_core::problem::Storage;
-use tightfit_core::profile::corrected;
-use tightfit_core::{
-    Algorithm, Bytes, Configuration, DivisionCost, Error, Measurement, Notes, Operation, Problem, Types,
-};
+use tightfit_conv::backend::{Backend, Device, Effort, Offer, Run, Scale, Task, Tensors, Together, corrected};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Algorithm, Configuration, DivisionCost, Measurement, Notes, Operation, Problem, Types};
+use tightfit_units::{Bytes, Error};
 
 use crate::CudaError;
 use crate::convolution::{
@@ -365,7 +363,7 @@ impl CudaBackend {
     fn resolve(&self, problem: &Problem, algorithm: &Algorithm) -> Result<(Problem, Family), Error> {
         let refuse = |reason: &str| Error::Refused {
             algorithm: algorithm.name().to_owned(),
-            problem: Box::new(*problem),
+            problem: problem.to_string(),
             reason: reason.to_owned(),
         };
         let Name { family, wide } =
@@ -388,7 +386,7 @@ impl CudaBackend {
         };
         if is_refusal(&error) {
             let reason = error.to_string();
-            return Error::Refused { algorithm: algorithm.name().to_owned(), problem: Box::new(*problem), reason };
+            return Error::Refused { algorithm: algorithm.name().to_owned(), problem: problem.to_string(), reason };
         }
         error.while_doing(format_args!("{algorithm} on {problem}"))
     }
@@ -456,7 +454,7 @@ impl Backend for CudaBackend {
                 None => Ok(bytes),
                 Some(reason) => Err(Error::Refused {
                     algorithm: algorithm.name().to_owned(),
-                    problem: Box::new(*problem),
+                    problem: problem.to_string(),
                     reason: reason.to_owned(),
                 }),
             },

@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tightfit_core::backend::Scale;
-use tightfit_core::problem::Storage;
-use tightfit_core::{Algorithm, Configuration, Error, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Algorithm, Configuration, Problem};
+use tightfit_units::Error;
 
 use super::guest::Host;
 use super::{CallKey, CudaBackend, is_refusal};

@@ -10,8 +10,8 @@
 //!
 //! Times a series of runs, as measuring does; the outputs come from one more run on restored tensors.
 
-use tightfit_core::backend::{Effort, Run, Task, Together};
-use tightfit_core::{Bytes, Error, Nanos};
+use tightfit_conv::backend::{Effort, Run, Task, Together};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::CudaBackend;
 use super::launches::{Program, Resident, Work, check};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::problem::Storage;
+use tightfit_conv::problem::Storage;
 
 use crate::CudaError;
 use crate::safe::{DeviceBuffer, Handle};

@@ -12,9 +12,9 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::problem::Storage;
-use tightfit_core::{Operation, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Operation, Problem};
 
 use super::{CudaBackend, is_refusal};
 use crate::CudaError;

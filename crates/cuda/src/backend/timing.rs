@@ -16,9 +16,8 @@
 //!              |             |        | .. ..      the same as without a bound
 //! ```
 
-use tightfit_core::backend::Effort;
-use tightfit_core::profile::{Sample, sample};
-use tightfit_core::{Error, Nanos};
+use tightfit_conv::backend::{Effort, Sample, sample};
+use tightfit_units::{Error, Nanos};
 
 use crate::CudaError;
 use crate::safe::{Event, Stream};

@@ -9,8 +9,8 @@
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tightfit_core::problem::Storage;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_conv::problem::Storage;
+use tightfit_units::{Bytes, Nanos};
 
 use super::guest::{GuestProgram, Host};
 use super::scratch::random;

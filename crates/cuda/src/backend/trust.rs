@@ -15,10 +15,11 @@
 //! that the engine has passed. A plan may come from another device's measurements, so before it is carried out, its engines
 //! pass here.
 
-use tightfit_core::backend::Scale;
-use tightfit_core::execute::{Elements, products, reference_of};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Bytes, Notes, Operation, Problem, Types};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::execute::{Elements, products, reference_of};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Notes, Operation, Problem, Types};
+use tightfit_units::Bytes;
 
 use super::CudaBackend;
 use super::measure::{TimedStep, starts};

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::problem::Storage;
+use tightfit_conv::problem::Storage;
 
 use super::engines::configure;
 use super::geometry::{Strided, data_type};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::Notes;
+use tightfit_conv::Notes;
 
 use super::{Engine, Graph};
 use crate::CudaError;

@@ -1,8 +1,8 @@
 //! Questions that cuDNN must not be asked, and engines that it offers but that must not run, because the result is
 //! worse than an error.
 
-use tightfit_core::problem::{Axis, Convolution};
-use tightfit_core::{Operation, Problem};
+use tightfit_conv::problem::{Axis, Convolution};
+use tightfit_conv::{Operation, Problem};
 
 use super::Engine;
 use crate::load::CudnnVersion;

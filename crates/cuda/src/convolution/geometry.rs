@@ -1,7 +1,7 @@
 //! A problem in the form of cuDNN's descriptors: extents, strides, types, and memory alignment.
 
-use tightfit_core::problem::Storage;
-use tightfit_core::{Axis, Layout, Problem, Types};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Axis, Layout, Problem, Types};
 
 use crate::sys::cudnn::{DataType, MathType, TensorFormat};
 

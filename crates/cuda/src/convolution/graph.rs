@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::problem::Storage;
-use tightfit_core::{Operation, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Operation, Problem};
 
 use super::geometry::{Strided, data_type};
 use super::{Geometry, alignments};
@@ -30,7 +30,7 @@ pub(crate) enum Output {
 pub(crate) struct Graph {
     /// The graph.
     pub descriptor: Arc<Descriptor>,
-    /// Inputs in the order of [`tightfit_core::backend::Tensors`], then the output.
+    /// Inputs in the order of [`tightfit_conv::backend::Tensors`], then the output.
     pub tensors: Vec<TensorSpec>,
 }
 

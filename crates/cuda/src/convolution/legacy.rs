@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::{Notes, Operation, Problem};
+use tightfit_conv::{Notes, Operation, Problem};
 
 use super::{Geometry, PreparedAlgorithm};
 use crate::CudaError;

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tightfit_core::candidate::ON_COPIES;
+use tightfit_conv::candidate::ON_COPIES;
 
 /// The suffix of an algorithm that sums an f16 problem in f32.
 const WIDE: &str = "@f16-f32";

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::problem::Storage;
-use tightfit_core::{Layout, Operation, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Layout, Operation, Problem};
 
 use super::prepared::{Launch, Memory, PreparedAlgorithm};
 use crate::CudaError;

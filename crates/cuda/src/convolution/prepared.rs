@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tightfit_core::backend::Scale;
-use tightfit_core::problem::Storage;
-use tightfit_core::{Notes, Operation, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Notes, Operation, Problem};
 
 use super::engines::configure;
 use super::packing::Packing;
@@ -14,7 +14,7 @@ use crate::safe::{BoundPlan, Descriptor, Handle, Legacy, Packed, Plan, Region, R
 use crate::sys::cudnn::LegacyAlgorithm;
 
 /// The memory of one call, which borrows its buffers, output and workspace to write: data and other as in
-/// [`tightfit_core::backend::Tensors`], then output and workspace.
+/// [`tightfit_conv::backend::Tensors`], then output and workspace.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a> {
     /// x; for backward-data dy.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tightfit_core::problem::Storage;
-use tightfit_core::{Configuration, Error, Problem};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Configuration, Problem};
+use tightfit_units::Error;
 
 use super::{Libraries, Work, Write, beta};
 use crate::convolution::Fixed;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::plan::Order;
+use tightfit_plan::Order;
 
 use super::map::must_be_alike;
 use super::{Libraries, Map, Work, Write};

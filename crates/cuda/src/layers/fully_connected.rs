@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use tightfit_core::Types;
-use tightfit_core::problem::Storage;
+use tightfit_conv::Types;
+use tightfit_conv::problem::Storage;
 
 use super::{Libraries, Work, Write, beta};
 use crate::CudaError;

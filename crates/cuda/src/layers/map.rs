@@ -1,8 +1,8 @@
 //! A feature map or its gradient on the device: its region, shape and layout.
 
-use tightfit_core::Layout;
-use tightfit_core::network::Shape;
-use tightfit_core::problem::Storage;
+use tightfit_conv::Layout;
+use tightfit_conv::problem::Storage;
+use tightfit_network::Shape;
 
 use super::Libraries;
 use crate::CudaError;

@@ -33,8 +33,8 @@ mod watch;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tightfit_core::network::{AdamW, Rule, Sgd};
-use tightfit_core::problem::Storage;
+use tightfit_conv::problem::Storage;
+use tightfit_network::{AdamW, Rule, Sgd};
 
 use crate::call::layers::Tables;
 use crate::safe::{Blas, Calling, DeviceBuffer, Handle, Kernel, Kernels, Region};

@@ -7,8 +7,8 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use tightfit_core::Axis;
-use tightfit_core::network::{Pooling, PoolingMethod};
+use tightfit_conv::Axis;
+use tightfit_network::{Pooling, PoolingMethod};
 
 use super::{Libraries, Map, Work, Write, beta, tables};
 use crate::CudaError;

@@ -1,6 +1,6 @@
 //! Pooling with the channels last, by kernels of this crate: cuDNN's take two to sixteen times their memory traffic.
 
-use tightfit_core::network::PoolingMethod;
+use tightfit_network::PoolingMethod;
 
 use super::rows::packs;
 use super::{Map, Pool, Work, Write};

@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tightfit_core::{Bytes, Nanos};
+use tightfit_units::{Bytes, Nanos};
 
 use super::recording::{Behind, Recorded, Recording};
 use super::{ArenaWatch, Libraries, Work};

@@ -1,9 +1,9 @@
 //! The solver on the device: stochastic gradient descent with weight decay, with or without momentum, or AdamW (see
-//! [`tightfit_core::network::Rule`]).
+//! [`tightfit_network::Rule`]).
 
 use std::sync::Arc;
 
-use tightfit_core::problem::Storage;
+use tightfit_conv::problem::Storage;
 
 use super::{Libraries, Work};
 use crate::CudaError;

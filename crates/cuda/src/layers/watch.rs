@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::Bytes;
+use tightfit_units::Bytes;
 
 use super::Libraries;
 use crate::CudaError;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tightfit_core::Bytes;
+use tightfit_units::Bytes;
 
 use crate::call::driver as call;
 use crate::sys::driver::{self as sys, Driver};

@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 use std::sync::Arc;
 
-use tightfit_core::Nanos;
+use tightfit_units::Nanos;
 
 use super::{Context, Stream};
 use crate::CudaError;

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use tightfit_core::Operation;
-use tightfit_core::backend::Scale;
+use tightfit_conv::Operation;
+use tightfit_conv::backend::Scale;
 
 use super::{Handle, Slice};
 use crate::CudaError;
@@ -179,7 +179,7 @@ impl Legacy {
     ///
     /// # Safety
     /// `data`, `other` and `output` are at least as long as the descriptors say, `workspace` as
-    /// [`Legacy::workspace`] says; the first three in the order of [`tightfit_core::backend::Tensors`].
+    /// [`Legacy::workspace`] says; the first three in the order of [`tightfit_conv::backend::Tensors`].
     pub unsafe fn enqueue(
         &self,
         algorithm: LegacyAlgorithm,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-use tightfit_core::Bytes;
+use tightfit_units::Bytes;
 
 use super::{Context, Handle, Stream};
 use crate::CudaError;

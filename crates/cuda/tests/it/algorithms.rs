@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use tightfit_core::backend::{Effort, Scale};
-use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
+use tightfit_conv::backend::{Effort, Scale};
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Notes, Operation, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
+use tightfit_units::{Error, Nanos};
 
 use crate::reference::Data;
 
@@ -298,8 +299,8 @@ fn f32_leaves_out_tensor_cores_and_narrower_inputs() {
         let problem = problem(&format!("forward n4 c8 h6 w6 k8 r3 s3 pad1 {types}"));
         backend.offers(&problem).unwrap()
     };
-    let has = |offers: &[tightfit_core::Offer], note| {
-        let noted = |offer: &&tightfit_core::Offer| offer.notes.contains(note);
+    let has = |offers: &[tightfit_conv::Offer], note| {
+        let noted = |offer: &&tightfit_conv::Offer| offer.notes.contains(note);
         let (usable, refused): (Vec<_>, Vec<_>) =
             offers.iter().filter(noted).partition(|offer| offer.workspace.is_ok());
         (!usable.is_empty(), !refused.is_empty())

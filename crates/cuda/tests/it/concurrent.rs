@@ -1,9 +1,10 @@
 //! Configurations that run side by side have the same results as alone, whichever stream is late; on the mock libraries.
 
-use tightfit_core::backend::{Scale, Task};
-use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Problem};
+use tightfit_conv::backend::{Scale, Task};
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Problem};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_test_support::mocks::Mocks;
+use tightfit_units::{Error, Nanos};
 
 use crate::reference::Data;
 

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tightfit_core::backend::{Effort, Scale};
-use tightfit_core::problem::Dimension;
-use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types};
+use tightfit_conv::backend::{Effort, Scale};
+use tightfit_conv::problem::Dimension;
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Notes, Operation, Problem, Types};
 use tightfit_cuda::doctor::doctor;
 use tightfit_cuda::safe::DeviceBuffer;
 use tightfit_cuda::{CudaBackend, Options};
+use tightfit_units::{Error, Nanos};
 
 use crate::reference::Data;
 use crate::slices::sliced;

@@ -3,11 +3,12 @@
 
 use std::error::Error as _;
 
-use tightfit_core::backend::{Effort, Scale};
-use tightfit_core::{Algorithm, Backend, Candidate, Configuration, Error, Nanos, Offer, Problem};
+use tightfit_conv::backend::{Effort, Scale};
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Offer, Problem};
 use tightfit_cuda::safe::DeviceBuffer;
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_test_support::mocks::Mocks;
+use tightfit_units::{Error, Nanos};
 
 use crate::reference::Data;
 
@@ -264,6 +265,6 @@ fn where_sums_cannot_be_converted_half_gradients_stay_whole() {
     mocks.fail("cudnnBackendFinalize", 1, 3000);
     mocks.fail("cudnnBackendFinalize", 2, 3000);
     let cost = backend.division_cost(&problem).unwrap();
-    assert_eq!(cost.workspace, tightfit_core::Bytes::UNLIMITED);
+    assert_eq!(cost.workspace, tightfit_units::Bytes::UNLIMITED);
     assert_eq!(backend.division_cost(&problem).unwrap().workspace.0, 2304);
 }

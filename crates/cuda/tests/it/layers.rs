@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use tightfit_core::network::{Pooling, PoolingMethod, Shape};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Axis, Layout};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Axis, Layout};
 use tightfit_cuda::layers::{Libraries, Map, Pool, Write, copy_channels};
 use tightfit_cuda::safe::{DeviceBuffer, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
+use tightfit_network::{Pooling, PoolingMethod, Shape};
 use tightfit_test_support::mocks::Mocks;
 
 const STORAGES: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Bf16];

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use tightfit_core::network::{Pooling, PoolingMethod, Rule, Sgd, Shape};
-use tightfit_core::plan::Order;
-use tightfit_core::problem::Storage;
-use tightfit_core::{Axis, Layout};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Axis, Layout};
 use tightfit_cuda::layers::{
     BatchNorm, Libraries, Map, Now, Pool, Statistics, Work, Write, add as add_maps, add_bias, bias_gradient, copy,
     copy_channels, dropout, relu, relu_gradient,
 };
 use tightfit_cuda::safe::{DeviceBuffer, Event, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
+use tightfit_network::{Pooling, PoolingMethod, Rule, Sgd, Shape};
+use tightfit_plan::Order;
 use tightfit_test_support::mocks::Mocks;
 
 const HALVES: [Storage; 2] = [Storage::F16, Storage::Bf16];

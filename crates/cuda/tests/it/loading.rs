@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tightfit_core::Backend;
+use tightfit_conv::Backend;
 use tightfit_cuda::doctor::{State, doctor};
 use tightfit_cuda::safe::{Context, DeviceBuffer, Download, PinnedBuffer, Stream, Upload};
 use tightfit_cuda::{CudaBackend, CudaError, Options};

@@ -1,8 +1,8 @@
 //! The convolution as plain loops in f64, and problems with data of small whole numbers, whose sums are exact in any order
 //! and in every type.
 
-use tightfit_core::backend::{Scale, Tensors};
-use tightfit_core::{Operation, Problem};
+use tightfit_conv::backend::{Scale, Tensors};
+use tightfit_conv::{Operation, Problem};
 
 /// Data of an operation.
 pub struct Data {

@@ -3,15 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use tightfit_core::backend::{Effort, Scale};
-use tightfit_core::candidate::{Limit, Slices};
-use tightfit_core::problem::{Cuts, Dimension, Part};
-use tightfit_core::survey::{Divide, Env, Scope, Sizes, survey};
-use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, Error, Nanos, Notes, Operation, Problem, Types,
-};
+use tightfit_conv::backend::{Effort, Scale};
+use tightfit_conv::candidate::{Limit, Slices};
+use tightfit_conv::problem::{Cuts, Dimension, Part};
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Notes, Operation, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
+use tightfit_profile::survey::{Divide, Env, Scope, Sizes, survey};
 use tightfit_test_support::mocks::Mocks;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::reference::Data;
 
@@ -208,7 +207,7 @@ fn a_mini_batch_of_1_is_sliced_where_its_fast_algorithms_do_not_fit() {
             let found = survey(&[problem], &scope, &mut backends, &Env::default()).unwrap();
             let candidates = &found.candidates[&problem];
             let best =
-                tightfit_core::optimize::divide(&problem, &candidates.candidates, limit, candidates.cost).unwrap();
+                tightfit_conv::optimize::divide(&problem, &candidates.candidates, limit, candidates.cost).unwrap();
             assert!(candidates.candidates.iter().any(|one| one.calls() > 1) == (divide == Divide::Both), "{operation}");
             times.push(best.time());
             if best.is_sliced() {

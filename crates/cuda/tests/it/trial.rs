@@ -5,14 +5,15 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
 use tightfit_cuda::sys::{cudnn, driver};
 use tightfit_cuda::{Course, CourseResult, CudaError, Guest, GuestProgram, Host, load};
 use tightfit_test_support::driver::{Cuda, Library};
 use tightfit_test_support::functions;
 use tightfit_test_support::libraries::library;
 use tightfit_test_support::mocks::Mocks;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::reference::Data;
 

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use tightfit_core::Error;
-use tightfit_core::profile::Cache;
+use tightfit_profile::Cache;
+use tightfit_units::Error;
 
 use super::unsaved::IN_TRAINING;
 use crate::log::warn;

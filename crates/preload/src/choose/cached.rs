@@ -1,8 +1,9 @@
 //! Candidates from the cache alone. Nothing is measured, so the only cost is reading a file.
 
-use tightfit_core::optimize::{divide, front};
-use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Measurement, Operation};
+use tightfit_conv::optimize::{divide, front};
+use tightfit_conv::{Candidate, Configuration, DivisionCost, Measurement, Operation};
 use tightfit_cuda::Guest;
+use tightfit_units::Bytes;
 
 use super::chooser::{Chooser, Knowledge, admission};
 use crate::kernel::Question;

@@ -1,7 +1,8 @@
 //! The inputs of choosing.
 
-use tightfit_core::profile::{Admission, Cache};
-use tightfit_core::{Candidate, DivisionCost, Nanos, Notes, Types};
+use tightfit_conv::{Candidate, DivisionCost, Notes, Types};
+use tightfit_profile::{Admission, Cache};
+use tightfit_units::Nanos;
 
 use super::cache::CacheFile;
 use super::compared::Compared;

@@ -12,10 +12,10 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use tightfit_core::optimize::front;
-use tightfit_core::profile::{Comparison, ComparisonKey};
-use tightfit_core::{Algorithm, Configuration, Device, Notes};
+use tightfit_conv::optimize::front;
+use tightfit_conv::{Algorithm, Configuration, Device, Notes};
 use tightfit_cuda::{Course, Host};
+use tightfit_profile::{Comparison, ComparisonKey};
 
 use super::chooser::{Chooser, Knowledge};
 use super::judged::run;

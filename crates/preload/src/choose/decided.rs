@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tightfit_core::profile::{Decision, DecisionKey};
-use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Configuration, Device, DivisionCost, Measurement, Problem};
+use tightfit_conv::{Configuration, Device, DivisionCost, Measurement, Problem};
 use tightfit_cuda::Host;
+use tightfit_profile::survey::Sizes;
+use tightfit_profile::{Decision, DecisionKey};
+use tightfit_units::Bytes;
 
 use super::chooser::{Chooser, admission, is_deterministic};
 use super::unsaved::Entry;

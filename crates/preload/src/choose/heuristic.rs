@@ -3,9 +3,10 @@
 
 use std::ops::RangeInclusive;
 
-use tightfit_core::survey::Sizes;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Error, Nanos, Notes, Problem};
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Notes, Problem};
 use tightfit_cuda::Guest;
+use tightfit_profile::survey::Sizes;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::chooser::admission;
 use super::compared::notes;

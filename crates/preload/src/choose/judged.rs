@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use tightfit_core::profile::Decision;
-use tightfit_core::{Configuration, Nanos};
+use tightfit_conv::Configuration;
 use tightfit_cuda::{Course, CourseResult, Host};
+use tightfit_profile::Decision;
+use tightfit_units::Nanos;
 
 use super::chooser::{Chooser, Knowledge};
 use super::decided::answer_of;

@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::optimize::divide;
-use tightfit_core::profile::{Cache, Profiler, Store};
-use tightfit_core::survey::{Screen, add_slices, candidates};
-use tightfit_core::{Bytes, Error, Problem};
+use tightfit_conv::Problem;
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::optimize::divide;
 use tightfit_cuda::{CudaBackend, Guest, Host};
+use tightfit_profile::survey::{Screen, add_slices, candidates};
+use tightfit_profile::{Cache, Profiler, Store};
+use tightfit_units::{Bytes, Error};
 
 use super::chooser::{Chooser, Knowledge, admission};
 use super::measurements::key;
@@ -177,6 +178,6 @@ fn candidates_on(problem: &Problem, terms: Terms, profiler: &mut Profiler<'_>) -
 fn ladder(limit: Limit) -> Vec<Bytes> {
     match limit {
         Limit::PerKernel(_) | Limit::Auto => vec![limit.bytes()],
-        Limit::Total(total) => tightfit_core::candidate::Limit::Total(total).ladder(),
+        Limit::Total(total) => tightfit_conv::candidate::Limit::Total(total).ladder(),
     }
 }

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::profile::Admission;
-use tightfit_core::survey::{Divide, Sizes};
-use tightfit_core::{Nanos, Problem};
+use tightfit_conv::Problem;
+use tightfit_conv::candidate::Candidates;
 use tightfit_cuda::CudaBackend;
+use tightfit_profile::Admission;
+use tightfit_profile::survey::{Divide, Sizes};
+use tightfit_units::Nanos;
 
 use crate::kernel::Question;
 use crate::lock::lock;

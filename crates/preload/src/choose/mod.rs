@@ -32,9 +32,10 @@ pub use chooser::{Chooser, admission};
 use chooser::{Knowledge, is_deterministic};
 use compared::{accurate, unless_unknown};
 pub use proof::Prover;
-use tightfit_core::optimize::{divide, front};
-use tightfit_core::{Bytes, Candidate, Configuration, DivisionCost, Nanos};
+use tightfit_conv::optimize::{divide, front};
+use tightfit_conv::{Candidate, Configuration, DivisionCost};
 use tightfit_cuda::Host;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::judge::{Errors, is_own, is_worth_it};
 use crate::kernel::{Answer, Question, TotalOptions};

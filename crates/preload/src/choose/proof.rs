@@ -13,10 +13,11 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tightfit_core::backend::{Backend, Effort};
-use tightfit_core::problem::{Axis, Convolution};
-use tightfit_core::{Algorithm, Device, Error, Measurement, Problem};
+use tightfit_conv::backend::{Backend, Effort};
+use tightfit_conv::problem::{Axis, Convolution};
+use tightfit_conv::{Algorithm, Device, Measurement, Problem};
 use tightfit_cuda::{CudaBackend, Host};
+use tightfit_units::Error;
 
 use crate::lock::lock;
 use crate::log::trace;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use tightfit_core::Device;
-use tightfit_core::profile::{Decision, DecisionKey, Shipped};
+use tightfit_conv::Device;
+use tightfit_profile::{Decision, DecisionKey, Shipped};
 
 use crate::lock::lock;
 use crate::log::{trace, warn};

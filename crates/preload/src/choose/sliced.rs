@@ -9,9 +9,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tightfit_core::survey::{Divide, Slicing};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
 use tightfit_cuda::{Guest, Host, must_be_proven, on_copies};
+use tightfit_profile::survey::{Divide, Slicing};
+use tightfit_units::{Bytes, Nanos};
 
 use super::chooser::{Chooser, admission};
 use super::proof::Prover;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tightfit_core::Nanos;
+use tightfit_units::Nanos;
 
 /// Counts the cost of choosing.
 #[derive(Default)]

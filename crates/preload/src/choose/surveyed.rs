@@ -1,8 +1,8 @@
 //! Marks in the cache for questions that were fully measured. A later process then answers from the cache alone and
 //! sets up no candidate but the winner.
 
-use tightfit_core::profile::Mark;
-use tightfit_core::{Candidate, Device};
+use tightfit_conv::{Candidate, Device};
+use tightfit_profile::Mark;
 
 use super::cache::CacheFile;
 use super::chooser::admission;

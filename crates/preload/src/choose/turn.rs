@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use tightfit_core::profile::Cache;
+use tightfit_profile::Cache;
 
 use crate::log::trace;
 

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tightfit_core::profile::{Cache, Comparison, ComparisonKey, Decision, DecisionKey};
-use tightfit_core::{Device, Error, Measurement, Problem};
+use tightfit_conv::{Device, Measurement, Problem};
+use tightfit_profile::{Cache, Comparison, ComparisonKey, Decision, DecisionKey};
+use tightfit_units::Error;
 
 use crate::lock::lock;
 use crate::log::trace;
@@ -79,7 +80,8 @@ impl Unsaved {
 #[cfg(test)]
 mod tests {
     use rusqlite::Connection;
-    use tightfit_core::{Algorithm, Bytes, Nanos, Notes};
+    use tightfit_conv::{Algorithm, Notes};
+    use tightfit_units::{Bytes, Nanos};
 
     use super::*;
 

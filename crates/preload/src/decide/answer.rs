@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::Configuration;
+use tightfit_conv::Configuration;
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{Chosen, GuestProgram, Host};
 

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use tightfit_core::backend::Scale;
-use tightfit_core::{Layout, Operation};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Layout, Operation};
 use tightfit_cuda::sys::cudnn::{CudnnStatus, TensorFormat};
 
 use crate::forward::forward;

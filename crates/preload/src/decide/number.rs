@@ -3,10 +3,11 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::{Bytes, Notes, Problem, Types};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Notes, Problem, Types};
 use tightfit_cuda::sys::cudnn::{Handle, MathType};
 use tightfit_cuda::{Chosen, GuestProgram, legacy_chosen};
+use tightfit_units::Bytes;
 
 use super::answer::{answer, device, set_up};
 use super::descriptors::Descriptors;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::Notes;
+use tightfit_conv::Notes;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle, Kind};
 
 use super::answer::{answer, device, set_up};

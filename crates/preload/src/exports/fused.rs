@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use tightfit_core::Operation;
+use tightfit_conv::Operation;
 use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 
 use crate::decide::{Descriptor, Descriptors, Request};

@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 
-use tightfit_core::Nanos;
 use tightfit_cuda::sys::cudnn::CudnnStatus;
+use tightfit_units::Nanos;
 
 use crate::decide::Request;
 use crate::process::Process;

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use tightfit_core::Operation;
+use tightfit_conv::Operation;
 use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 
 use super::lists::{Performance, correct};
@@ -46,7 +46,7 @@ unsafe fn correct_list(list: AppendOnlyList, request: Request, is_measured: bool
 }
 
 /// Declares the functions of one operation. `$order` brings the first and second tensor of C's parameters into the
-/// order of [`tightfit_core::backend::Tensors`]; each `$list` says whether its times were measured.
+/// order of [`tightfit_conv::backend::Tensors`]; each `$list` says whether its times were measured.
 macro_rules! operation {
     (
         $operation:ident, $run:ident, $size:ident, [$($list:ident: $is_measured:literal),*], $find_in:ident, $order:expr

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::execute::{Elements, products, reference_of};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Configuration, Operation, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::execute::{Elements, products, reference_of};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Configuration, Operation, Problem};
 use tightfit_cuda::Pattern;
 
 /// Products to spend on a comparison, which takes about a fifth of a second of one core.
@@ -126,7 +126,8 @@ fn rounding(storage: Storage) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::{Algorithm, Bytes, Candidate, DivisionCost, Nanos};
+    use tightfit_conv::{Algorithm, Candidate, DivisionCost};
+    use tightfit_units::{Bytes, Nanos};
 
     use super::*;
 

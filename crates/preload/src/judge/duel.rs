@@ -1,7 +1,8 @@
 //! Whether a configuration is faster than the running choice by more than the noise, when the two alternate.
 
-use tightfit_core::{Candidate, Configuration, DivisionCost, Nanos};
+use tightfit_conv::{Candidate, Configuration, DivisionCost};
 use tightfit_cuda::CourseResult;
+use tightfit_units::Nanos;
 
 /// A configuration must be faster by more than this to be worth changing results for.
 const MIN_SPEEDUP: f64 = 1.03;
@@ -68,7 +69,8 @@ pub fn timed(ours: Configuration, time: Nanos) -> Configuration {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::{Algorithm, Bytes};
+    use tightfit_conv::Algorithm;
+    use tightfit_units::Bytes;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! Which configurations of a problem are as accurate as the framework's choice. The errors come from comparisons of this
 //! process and of earlier ones.
 
-use tightfit_core::profile::Comparison;
-use tightfit_core::{Algorithm, Configuration, DivisionCost, Notes};
+use tightfit_conv::{Algorithm, Configuration, DivisionCost, Notes};
+use tightfit_profile::Comparison;
 
 use super::accuracy::is_allowed;
 use crate::kernel::Question;
@@ -127,10 +127,11 @@ fn transform(notes: Notes) -> Option<Notes> {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::backend::Scale;
-    use tightfit_core::survey::{Divide, Sizes};
-    use tightfit_core::{Bytes, Candidate, Nanos};
+    use tightfit_conv::Candidate;
+    use tightfit_conv::backend::Scale;
     use tightfit_cuda::Chosen;
+    use tightfit_profile::survey::{Divide, Sizes};
+    use tightfit_units::{Bytes, Nanos};
 
     use super::*;
     use crate::kernel::bits;

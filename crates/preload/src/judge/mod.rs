@@ -8,7 +8,7 @@ mod errors;
 pub use accuracy::{Truth, sampled};
 pub use duel::{Speedup, is_worth_it, rounds, timed};
 pub use errors::{Errors, comparisons, is_own, log_inaccurate, own};
-use tightfit_core::Bytes;
+use tightfit_units::Bytes;
 
 /// Device memory that is left to the program while measuring.
 pub const RESERVE: Bytes = Bytes::mib(512);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tightfit_core::{Bytes, Configuration};
+use tightfit_conv::Configuration;
+use tightfit_units::Bytes;
 
 use crate::reason::Reason;
 

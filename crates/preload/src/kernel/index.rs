@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex};
 
-use tightfit_core::Problem;
+use tightfit_conv::Problem;
 
 use super::order::Order;
 use super::{Kernel, Planned, Question};

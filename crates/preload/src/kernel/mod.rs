@@ -10,8 +10,8 @@ mod trial;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use tightfit_core::survey::Sizes;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_profile::survey::Sizes;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::append_only_list::AppendOnlyList;
 use crate::layer::Layer;
@@ -302,10 +302,10 @@ fn address(limits: &Limits) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::backend::Scale;
-    use tightfit_core::survey::Divide;
-    use tightfit_core::{Algorithm, Candidate, Configuration, DivisionCost, Notes};
+    use tightfit_conv::backend::Scale;
+    use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Notes};
     use tightfit_cuda::Chosen;
+    use tightfit_profile::survey::Divide;
 
     use super::*;
     use crate::settings::Tune;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tightfit_core::{Operation, Problem};
+use tightfit_conv::{Operation, Problem};
 
 use crate::lock::lock;
 

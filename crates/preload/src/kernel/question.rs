@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::profile::ComparisonKey;
-use tightfit_core::{Bytes, Candidate, Configuration, Nanos, Notes, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Candidate, Configuration, Notes, Problem};
 use tightfit_cuda::Chosen;
+use tightfit_profile::ComparisonKey;
+use tightfit_units::{Bytes, Nanos};
 
 use crate::layer::Layer;
 use crate::reason::Reason;

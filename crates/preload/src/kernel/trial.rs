@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tightfit_core::Problem;
+use tightfit_conv::Problem;
 
 use super::Kernel;
 

@@ -16,12 +16,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use tightfit_core::backend::Scale;
-use tightfit_core::optimize::{SearchOptions, allot};
-use tightfit_core::{Bytes, Configuration, Nanos};
+use tightfit_conv::Configuration;
+use tightfit_conv::backend::Scale;
+use tightfit_conv::optimize::{SearchOptions, allot};
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{GuestProgram, Host, Lane};
+use tightfit_units::{Bytes, Nanos};
 
 use super::order::Order;
 use crate::kernel::{ActiveChoice, Kernel, TotalOptions};
@@ -294,9 +295,9 @@ impl Total {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::survey::{Divide, Sizes};
-    use tightfit_core::{Algorithm, Candidate, DivisionCost, Notes};
+    use tightfit_conv::{Algorithm, Candidate, DivisionCost, Notes};
     use tightfit_cuda::Chosen;
+    use tightfit_profile::survey::{Divide, Sizes};
 
     use super::*;
     use crate::kernel::{Answer, Kernels, Planned, Question, bits};

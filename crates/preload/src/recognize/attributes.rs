@@ -1,7 +1,7 @@
 //! Reads the attributes of backend descriptors.
 
-use tightfit_core::Operation;
-use tightfit_core::backend::Scale;
+use tightfit_conv::Operation;
+use tightfit_conv::backend::Scale;
 use tightfit_cuda::sys::cudnn::{Attribute, ConvolutionMode, DataType, Kind};
 
 use super::computation::{Computation, Sizes, Tensor, Window, problem, storage};

@@ -2,9 +2,9 @@
 
 use std::ops::Deref;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::problem::Storage;
-use tightfit_core::{Axis, Convolution, Layout, Operation, Problem, Types};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Axis, Convolution, Layout, Operation, Problem, Types};
 use tightfit_cuda::sys::cudnn::{ConvolutionMode, DataType};
 
 use crate::reason::Reason;
@@ -66,7 +66,7 @@ pub struct Computation {
     pub(super) problem: Problem,
     /// Factors.
     pub scale: Scale,
-    /// Ids of data, other and output, as in [`tightfit_core::backend::Tensors`].
+    /// Ids of data, other and output, as in [`tightfit_conv::backend::Tensors`].
     pub ids: [i64; 3],
     /// The number that every address is a multiple of.
     pub base: usize,

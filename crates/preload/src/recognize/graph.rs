@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tightfit_core::Notes;
+use tightfit_conv::Notes;
 use tightfit_cuda::sys::cudnn::{Attribute, Kind};
 
 use super::attributes::computation;
@@ -130,7 +130,7 @@ pub fn link<N>(object: &Object<N>) -> Link<'_, N> {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::Types;
+    use tightfit_conv::Types;
     use tightfit_cuda::sys::cudnn::{ConvolutionMode, DataType};
 
     use super::*;

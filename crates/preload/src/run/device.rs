@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::backend::Scale;
+use tightfit_conv::backend::Scale;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 use tightfit_cuda::{CudaError, GuestProgram, Host, NotEnqueued};

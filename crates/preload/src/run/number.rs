@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use tightfit_core::backend::Scale;
+use tightfit_conv::backend::Scale;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{CudnnStatus, Handle};
 
@@ -20,7 +20,7 @@ pub struct NumberedCall {
     pub alpha: *const c_void,
     /// Factor of the output's earlier content.
     pub beta: *const c_void,
-    /// Data, other and output, as in [`tightfit_core::backend::Tensors`].
+    /// Data, other and output, as in [`tightfit_conv::backend::Tensors`].
     pub tensors: [*const c_void; 3],
     /// The program's workspace.
     pub workspace: *mut c_void,

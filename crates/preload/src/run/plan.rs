@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::{Candidate, Configuration};
+use tightfit_conv::{Candidate, Configuration};
 use tightfit_cuda::GuestProgram;
 use tightfit_cuda::sys::DevicePtr;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, CudnnStatus, Handle, Kind};

@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tightfit_core::backend::Scale;
-use tightfit_core::{Algorithm, Configuration, Error, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Algorithm, Configuration, Problem};
 use tightfit_cuda::{Builder, CudaError, Host};
+use tightfit_units::Error;
 
 use crate::judge::RESERVE;
 use crate::lock::lock;

@@ -13,12 +13,11 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-use tightfit_core::backend::{Backend, Effort, Offer, Run, Scale, Tensors};
-use tightfit_core::survey::Divide;
-use tightfit_core::{
-    Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Error, Measurement, Nanos, Notes, Problem,
-};
+use tightfit_conv::backend::{Backend, Effort, Offer, Run, Scale, Tensors};
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Problem};
 use tightfit_cuda::{Guest, must_be_proven};
+use tightfit_profile::survey::Divide;
+use tightfit_units::{Bytes, Error, Nanos};
 
 use super::similar::Similar;
 use crate::choose::Prover;
@@ -369,7 +368,7 @@ impl Backend for Asking<'_> {
 }
 
 fn refusal(problem: &Problem, algorithm: &Algorithm, reason: &str) -> Error {
-    Error::Refused { algorithm: algorithm.name().to_owned(), problem: Box::new(*problem), reason: reason.to_owned() }
+    Error::Refused { algorithm: algorithm.name().to_owned(), problem: problem.to_string(), reason: reason.to_owned() }
 }
 
 #[cfg(test)]

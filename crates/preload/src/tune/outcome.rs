@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use tightfit_core::profile::Decision;
-use tightfit_core::{Configuration, Nanos};
+use tightfit_conv::Configuration;
+use tightfit_profile::Decision;
+use tightfit_units::Nanos;
 
 use super::job::{Job, Verdict};
 use super::{Around, TunedCall};

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tightfit_core::survey::TuneBudget;
+use tightfit_profile::survey::TuneBudget;
 
 use crate::ranks;
 

@@ -8,8 +8,9 @@
 
 use std::time::Duration;
 
-use tightfit_core::problem::{Axis, Convolution};
-use tightfit_core::{Error, Problem};
+use tightfit_conv::Problem;
+use tightfit_conv::problem::{Axis, Convolution};
+use tightfit_units::Error;
 
 use super::pace::MAX_DELAY_PER_STEP;
 use super::rates::Rates;
@@ -44,7 +45,7 @@ fn shrunk(problem: &Problem) -> Result<Problem, Error> {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::Nanos;
+    use tightfit_units::Nanos;
 
     use super::*;
 

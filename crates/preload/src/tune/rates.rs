@@ -8,7 +8,8 @@
 
 use std::collections::HashMap;
 
-use tightfit_core::{Nanos, Operation, Problem, Types};
+use tightfit_conv::{Operation, Problem, Types};
+use tightfit_units::Nanos;
 
 /// The best rates by number types, each per nanosecond: arithmetic, bytes of tensors.
 #[derive(Default)]

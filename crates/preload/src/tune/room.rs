@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tightfit_core::{Algorithm, Notes, Problem};
+use tightfit_conv::{Algorithm, Notes, Problem};
 
 use super::builds::{Builds, Built, Target};
 use super::pace::{IGNORED_DELAY, MAX_DELAY_PER_STEP};

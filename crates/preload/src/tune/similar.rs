@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use tightfit_core::backend::Offer;
-use tightfit_core::{Algorithm, Nanos, Notes, Operation, Problem, Types};
+use tightfit_conv::backend::Offer;
+use tightfit_conv::{Algorithm, Notes, Operation, Problem, Types};
+use tightfit_units::Nanos;
 
 use super::rates::{Rates, small};
 
@@ -195,7 +196,7 @@ fn class(problem: &Problem, algorithm: &Algorithm) -> Class {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_core::Bytes;
+    use tightfit_units::Bytes;
 
     use super::*;
 

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tightfit_core::{Algorithm, Bytes, Configuration, Nanos, Problem};
+use tightfit_conv::{Algorithm, Configuration, Problem};
 use tightfit_cuda::sys::cudnn::BackendDescriptor;
 use tightfit_cuda::{Course, GuestProgram};
+use tightfit_units::{Bytes, Nanos};
 
 use super::rates::Rates;
 use super::similar::Similar;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use tightfit_core::profile::Cache;
+use tightfit_profile::Cache;
 use tightfit_test_support::client::{Client, Form, Run};
 
 /// Runs the client on engine 2, which needs more than the limit, with few channels, because measuring computes. One that takes four minutes hangs.

@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use tightfit_core::Measurement;
-use tightfit_core::profile::Cache;
+use tightfit_conv::Measurement;
+use tightfit_profile::Cache;
 use tightfit_test_support::client::{Client, Form, Run};
 
 const HEURISTIC: &[(&str, &str)] = &[("WORKSPACE", "64KiB"), ("TUNE", "heuristic")];

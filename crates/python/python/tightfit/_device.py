@@ -43,6 +43,6 @@ def words(
 
 def samples(batch: int) -> int:
     """A mini-batch size."""
-    if not 1 <= batch <= 1 << 20:
-        raise BadInput(f"batch={batch}: use 1 to {1 << 20} samples")
+    if not isinstance(batch, int) or not 1 <= batch <= 1 << 20:
+        raise BadInput(f"batch={batch!r}: use 1 to {1 << 20} samples, as a number")
     return batch

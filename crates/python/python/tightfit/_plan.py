@@ -9,17 +9,20 @@ from . import _native
 from ._device import samples, words
 from ._networks import NetworkLike, name_of
 from ._profile import PathLike, Profile, Size, size
+from ._share import share_of
 from .errors import BadInput
 from .planned import Plan, read_plan
 
 SOLVERS = ("sgd", "adamw")
+# As for the command.
+_BATCH = 32
 
 
 def plan(
     network: NetworkLike | None = None,
     batch: int | None = None,
     *,
-    budget: Size = None,
+    budget: Size | float = None,
     policy: str = "optimal",
     host_budget: Size = None,
     algorithms: str | None = None,
@@ -53,10 +56,11 @@ def plan(
         A built-in network (see :func:`networks`), an ONNX model (``.onnx``), a network file (``.json``), or what
         :func:`network` returned.
     batch
-        Mini-batch size, in samples.
+        Mini-batch size, in samples; 32 by default.
     budget
-        Device memory for weights, feature maps, gradients and workspaces together; bytes, or strings such as ``"8GiB"``.
-        By default the free memory of the measured device, or unlimited if nothing is measured.
+        Device memory for weights, feature maps, gradients and workspaces together; bytes, strings such as ``"8GiB"``, or a
+        share of plain, the step without a plan, such as ``"60%"`` or ``0.6``. By default the free memory of the measured
+        device, the memory of the card that ``costs`` names, or unlimited.
     policy
         ``"optimal"`` (the least time), ``"overlap"`` (offloads as few maps as the budget requires), ``"baseline"`` (keeps
         all), or a policy of the vDNN paper: ``"vdnn-all"``, ``"vdnn-conv"``, ``"vdnn-dynamic"``.
@@ -70,7 +74,8 @@ def plan(
     types
         ``"f32"``, ``"tf32"``, ``"f16"``, ``"f16-f32"`` or ``"bf16"``.
     costs
-        Rates of unmeasured work: ``"h200"``, ``"h100"``, ``"k40"`` or ``"cpu"``; by default, the device's rates.
+        Rates of unmeasured work, and the memory of a card: ``"h200"``, ``"RTX 4090"``, ``"a100-80gb"`` and others; by default, the
+        device's rates.
     inference
         Plan the forward pass only. By default, only for an ONNX model that was exported for inference.
     solver, momentum
@@ -133,22 +138,22 @@ def plan(
         raise BadInput("name a network, or a recorded step with step=, and not both")
     if solver not in SOLVERS:
         raise BadInput(f"solver={solver!r}: use one of {', '.join(SOLVERS)}")
-    if network is not None and batch is None:
-        raise BadInput("a plan needs a mini-batch size; give batch=")
     if step is not None and (batch, profile, assume) != (None, None, None):
         raise BadInput("a recorded step has its batch and its times; drop batch, profile and assume")
     if assume and (profile is not None or backend != "auto"):
         raise BadInput("assume=True measures nothing; drop it, or drop the backend and the profile")
     # A device that was asked for is measured.
     is_chosen = backend != "auto" or profile is not None
+    share = share_of(budget)
     recordings, on = words(backend, profile, cache, device, threads, cudnn)
     planned = _native.plan(
         recordings,
         {
             "network": None if network is None else name_of(network),
             "step": step,
-            "batch": 1 if batch is None else samples(batch),
-            "budget": None if budget is None else size(budget),
+            "batch": _BATCH if batch is None else samples(batch),
+            "budget": None if budget is None or share is not None else size(budget),
+            "share": None if share is None else share.value,
             "host_budget": size(host_budget),
             "policy": policy,
             "algorithms": algorithms,

@@ -22,15 +22,16 @@ Size = int | str | None
 UNLIMITED = 2**64 - 1
 
 
-def size(value: Size) -> int:
+def size(value: Size | float) -> int:
     """A size in bytes; no limit becomes more bytes than any device has."""
     if value is None:
         return UNLIMITED
     if isinstance(value, str):
         return _native.parse_size(value)
-    if not 0 <= value <= UNLIMITED:
-        raise BadInput(f"{value}: not a size in bytes")
-    return value
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    if not isinstance(whole, int) or not 0 <= whole <= UNLIMITED:
+        raise BadInput(f"{value!r}: not a size; give bytes, or a size such as '8GiB'")
+    return whole
 
 
 def default_cache() -> Path:

@@ -79,8 +79,8 @@ class Plan(Table):
     """A step of a network under a budget.
 
     ``peak_bytes`` is the device memory that it takes, ``min_feasible_bytes`` the least budget under its policy, at which
-    memory peaks at ``binding_layer``, and ``least_bytes`` the least budget under any policy. ``baseline_bytes`` and
-    ``baseline_time_us`` are of a step that keeps everything and runs the fastest algorithms; ``overhead`` is the added share
+    memory peaks at ``binding_layer``, and ``least_bytes`` the least budget under any policy. ``plain`` (also ``baseline_bytes``) and
+    ``baseline_time_us`` are of the step without a plan, with the fastest algorithms; ``overhead`` is the added share
     of its time (0.05 for 5%). ``device`` is where times were measured; ``backend`` is ``"assumed"`` if they were not.
     """
 
@@ -114,6 +114,33 @@ class Plan(Table):
     tensors: tuple[PlannedTensor, ...]
     _planned: _native.Planned = field(repr=False, compare=False)
 
+    # The names that plans of `tightfit.torch.plan` have.
+
+    @property
+    def fits(self) -> bool:
+        """True: a plan that does not fit raises :class:`BudgetTooSmall`."""
+        return True
+
+    @property
+    def peak(self) -> int:
+        """As ``peak_bytes``."""
+        return self.peak_bytes
+
+    @property
+    def plain(self) -> int:
+        """As ``baseline_bytes``."""
+        return self.baseline_bytes
+
+    @property
+    def least(self) -> int:
+        """As ``least_bytes``."""
+        return self.least_bytes
+
+    @property
+    def host(self) -> int:
+        """As ``host_bytes``."""
+        return self.host_bytes
+
     def __repr__(self) -> str:
         assumed = f", assumed {self.device}" if self.backend == "assumed" else ""
         of = "" if self.budget_bytes is None else f" of {size(self.budget_bytes)}"
@@ -135,8 +162,8 @@ class Plan(Table):
             "peak": f"{size(self.peak_bytes)} of a budget of {size(self.budget_bytes)}",
             "least budget": f"{size(self.min_feasible_bytes, enough=True)} ({self.policy}), "
             f"{size(self.least_bytes, enough=True)} (any policy)",
-            "baseline": f"{size(self.baseline_bytes)}, {time(self.baseline_time_us)}, everything kept",
-            "step": f"{time(self.step_time_us)}, {100 * self.overhead:.1f}% over the baseline",
+            "plain": f"{size(self.plain)}, {time(self.baseline_time_us)}",
+            "step": f"{time(self.step_time_us)}, {100 * self.overhead:.1f}% over plain",
             "offloaded": moved("offloaded", f", copies add {time(self.exposed_us)}"),
             "recomputed": moved("recomputed", f", {time(self.recomputed_us)}"),
             "times": f"{'assumed' if self.backend == 'assumed' else self.backend}, {self.device}",

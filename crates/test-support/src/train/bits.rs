@@ -1,6 +1,6 @@
 //! The results of training, to the bit.
 
-use tightfit_core::plan::NetworkTensor;
+use tightfit_plan::NetworkTensor;
 use tightfit_train::{Engine, Error, Machine, Observation};
 
 /// A step's loss, and every gradient of maps and parameters as bytes, in the order of computation.

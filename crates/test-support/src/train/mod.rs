@@ -6,15 +6,14 @@ pub mod networks;
 
 use std::collections::{HashMap, HashSet};
 
-use tightfit_core::network::{LayerId, LayerKind, Network, ParameterPass, Part};
-use tightfit_core::plan::{
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, DivisionCost, Layout, Operation, Problem, Types};
+use tightfit_cpu::CpuBackend;
+use tightfit_network::{LayerId, LayerKind, Network, ParameterPass, Part};
+use tightfit_plan::{
     ALIGNMENT, Access, Action, Block, BlockId, Compute, Holding, Instruction, Lowered, Mode, NetworkTensor, Pass, Role,
     Schedule, Stream, TensorId, Workload, footprint, step::GroupId, step::OperationId, step::Phase,
 };
-use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Operation, Problem, Types,
-};
-use tightfit_cpu::CpuBackend;
+use tightfit_units::{Bytes, Nanos};
 
 /// Threads of every test: workspaces depend on them.
 pub const THREADS: usize = 2;

@@ -1,7 +1,7 @@
 //! Small networks with forks and joins.
 
-use tightfit_core::Error;
-use tightfit_core::network::{Builder, Filters, Network, Shape, Window};
+use tightfit_network::{Builder, Filters, Network, Shape, Window};
+use tightfit_units::Error;
 
 /// Two modules as in GoogLeNet, on images of `extent` squared: a fork with 1x1 and 3x3 filters and pooling, joined.
 pub fn fork_and_join(extent: usize, width: usize) -> Result<Network, Error> {

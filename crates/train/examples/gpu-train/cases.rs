@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::network::Network;
-use tightfit_core::plan::{Fronts, Mode, Workload};
-use tightfit_core::profile::{Cache, Recording};
-use tightfit_core::survey::{Env, Scope, Sizes, survey};
-use tightfit_core::{Backend, Bytes, Problem, Types};
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{Backend, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
+use tightfit_network::Network;
+use tightfit_plan::{Fronts, Mode, Workload};
+use tightfit_profile::survey::{Env, Scope, Sizes, survey};
+use tightfit_profile::{Cache, Recording};
+use tightfit_units::Bytes;
 
 use crate::Failure;
 

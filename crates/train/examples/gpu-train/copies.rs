@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_core::network::{Rule, Sgd};
-use tightfit_core::plan::{Algorithms, Checked, CostModel, Mode, Options as PlanOptions, Policy, Workload, plan};
-use tightfit_core::profile::Cache;
-use tightfit_core::{Nanos, Types};
+use tightfit_conv::Types;
 use tightfit_cuda::safe::{Context, DeviceBuffer, Event, PinnedArena, Region, Stream};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
+use tightfit_network::{Rule, Sgd};
+use tightfit_plan::{Algorithms, Checked, CostModel, Mode, Options as PlanOptions, Policy, Workload, plan};
+use tightfit_profile::Cache;
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Poison, Solver};
+use tightfit_units::Nanos;
 
 use crate::Failure;
 use crate::cases::{batch, case, kernels};

@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::network::Network;
-use tightfit_core::plan::{
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{Problem, Types};
+use tightfit_cuda::Options;
+use tightfit_network::Network;
+use tightfit_plan::{
     ALIGNMENT, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy, Schedule,
     Workload, plan,
 };
-use tightfit_core::profile::Cache;
-use tightfit_core::{Bytes, Problem, Types};
-use tightfit_cuda::Options;
+use tightfit_profile::Cache;
 use tightfit_test_support::train::bits::{Step, bits};
 use tightfit_test_support::train::networks::{fork_and_join, residual};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Observation, Poison, Solver};
+use tightfit_units::Bytes;
 
 use crate::Failure;
 use crate::cases::{candidates, numbers};
@@ -82,7 +83,7 @@ pub fn memory_optimal(
     kernels: &Fronts,
     policy: Policy,
     budget: Bytes,
-) -> Result<Plan, tightfit_core::Error> {
+) -> Result<Plan, tightfit_units::Error> {
     let algorithms = Algorithms::Memory;
     let options = PlanOptions { policy, algorithms, divide: false, budget, ..PlanOptions::default() };
     plan(&workload.step(kernels, &CostModel::h200())?, &CostModel::h200(), &options)

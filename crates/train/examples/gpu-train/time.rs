@@ -6,18 +6,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tightfit_core::network::LayerKind;
-use tightfit_core::network::{Rule, Sgd};
-use tightfit_core::plan::step::{GroupId, Resource};
-use tightfit_core::plan::{
+use tightfit_conv::Types;
+use tightfit_cuda::Options;
+use tightfit_network::{LayerKind, Rule, Sgd};
+use tightfit_plan::step::{GroupId, Resource};
+use tightfit_plan::{
     ALIGNMENT, Action, Algorithms, Budgets, Checked, CostModel, Fronts, Mode, Options as PlanOptions, Plan, Policy,
     Schedule, Workload, plan,
 };
-use tightfit_core::profile::Cache;
-use tightfit_core::{Bytes, Error, Nanos, Types};
-use tightfit_cuda::Options;
+use tightfit_profile::Cache;
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
 use tightfit_train::{Engine, Machine, Poison, Solver};
+use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::Failure;
 use crate::cases::{batch, case, kernels};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, View};
-use tightfit_core::problem::Storage;
+use tightfit_conv::problem::Storage;
 
 /// Numbers to write, converted to bytes only when they are written.
 pub struct Words<'a> {

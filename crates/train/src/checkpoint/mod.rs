@@ -20,15 +20,14 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde::{Deserialize, Serialize};
-use tightfit_core::plan::Workload;
-use tightfit_core::{Bytes, output};
-
-use crate::data::file;
-use crate::{Error, Learned};
+use tightfit_plan::Workload;
+use tightfit_units::{Bytes, output};
 
 use self::convert::{Words, numbers};
 pub use self::names::Names;
 use self::names::{SOLVER, Slice, solver_slices, weight_slices};
+use crate::data::file;
+use crate::{Error, Learned};
 
 /// The metadata key of [`Progress`].
 const KEY: &str = "tightfit";

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use tightfit_core::network::onnx::{Model, Slot};
-use tightfit_core::network::{Function, LayerId, LayerKind, Network};
-use tightfit_core::plan::{NetworkTensor, Parameter, ParameterKind, Workload, channel_stride};
+use tightfit_network::{Function, LayerId, LayerKind, Network};
+use tightfit_onnx::{Model, Slot};
+use tightfit_plan::{NetworkTensor, Parameter, ParameterKind, Workload, channel_stride};
 
 use super::torchvision;
 use crate::Learned;

@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 
-use tightfit_core::network::{LayerId, LayerKind, Network};
+use tightfit_network::{LayerId, LayerKind, Network};
 
 /// torchvision's name of each layer with parameters; none for a network that is not of torchvision.
 pub fn names(network: &Network) -> HashMap<LayerId, String> {

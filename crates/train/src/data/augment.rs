@@ -1,8 +1,8 @@
 //! Random changes of training samples. The change of a sample depends only on the seed and its place in the run, so
 //! a resumed run continues with the same changes.
 
-use tightfit_core::network::Shape;
 use tightfit_cpu::random;
+use tightfit_network::Shape;
 
 use super::Crop;
 

@@ -8,8 +8,8 @@
 //!          +-----------------+
 //! ```
 
-use tightfit_core::network::Shape;
 use tightfit_cpu::random;
+use tightfit_network::Shape;
 
 /// The least share of the area; the largest is all of it.
 const LEAST_AREA: f64 = 0.08;

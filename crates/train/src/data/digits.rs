@@ -1,6 +1,6 @@
 //! The bundled digits: 1797 images of 8x8 pixels, small enough for a CPU to learn in seconds.
 
-use tightfit_core::network::Shape;
+use tightfit_network::Shape;
 
 use super::{Source, file};
 use crate::Error;

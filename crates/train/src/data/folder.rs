@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tightfit_core::network::Shape;
+use tightfit_network::Shape;
 
 use super::{Dataset, Images, cifar, file, mnist};
 use crate::Error;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use image::DynamicImage;
 use image::imageops::FilterType;
-use tightfit_core::network::Shape;
+use tightfit_network::Shape;
 
 use super::{Crop, Part, Source, file, pixel};
 use crate::Error;

@@ -190,7 +190,7 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use tightfit_core::network::Shape;
+    use tightfit_network::Shape;
 
     use super::super::file;
     use super::*;

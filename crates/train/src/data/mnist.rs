@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tightfit_core::network::Shape;
+use tightfit_network::Shape;
 
 use super::{Source, file, pixel};
 use crate::Error;

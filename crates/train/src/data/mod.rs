@@ -24,7 +24,7 @@ mod view;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tightfit_core::network::Shape;
+use tightfit_network::Shape;
 
 use crate::Error;
 

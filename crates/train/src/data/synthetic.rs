@@ -1,7 +1,7 @@
 //! Generated samples: any shape, reproducible by seed, and learnable.
 
-use tightfit_core::network::Shape;
 use tightfit_cpu::random;
+use tightfit_network::Shape;
 
 use super::Source;
 use crate::Error;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tightfit_core::network::Shape;
+use tightfit_network::Shape;
 
 use super::{Crop, Source};
 use crate::Error;

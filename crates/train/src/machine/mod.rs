@@ -5,10 +5,11 @@ pub mod cuda;
 
 use std::ops::Range;
 
-use tightfit_core::network::{LayerKind, Rule, Shape};
-use tightfit_core::plan::step::Phase;
-use tightfit_core::plan::{Access, Mode, Order, Parameter, Pass, Role, Stream};
-use tightfit_core::{Bytes, Configuration, Layout, Nanos, Types};
+use tightfit_conv::{Configuration, Layout, Types};
+use tightfit_network::{LayerKind, Rule, Shape};
+use tightfit_plan::step::Phase;
+use tightfit_plan::{Access, Mode, Order, Parameter, Pass, Role, Stream};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::Error;
 
@@ -51,7 +52,7 @@ pub struct Task {
     pub operands: Vec<Operand>,
     /// The configuration of a convolution.
     pub configuration: Option<Configuration>,
-    /// Whether this is a rerun; see [`tightfit_core::plan::Compute::again`].
+    /// Whether this is a rerun; see [`tightfit_plan::Compute::again`].
     pub again: bool,
     /// Whether the layer behaves as in inference: no dropout, running statistics.
     pub mode: Mode,

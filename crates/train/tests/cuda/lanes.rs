@@ -1,6 +1,6 @@
 //! Branches side by side: the bits equal one stream's, whichever stream is late, and a missing wait is noticed.
 
-use tightfit_core::plan::{Violation, check};
+use tightfit_plan::{Violation, check};
 
 use super::*;
 

@@ -142,7 +142,7 @@ fn an_arena_of_one_unit_less_is_refused_before_anything_runs() {
         let less = Bytes(plan.schedule.device_bytes.0 - ALIGNMENT);
         let schedule = Schedule { device_bytes: less, ..plan.schedule.into_schedule() };
         let error = Checked::new(&workload.lower().unwrap().step, schedule.clone(), Budgets::default()).unwrap_err();
-        assert!(matches!(error, tightfit_core::Error::Unsound { .. }), "{policy}: {error}");
+        assert!(matches!(error, tightfit_units::Error::Unsound { .. }), "{policy}: {error}");
         mocks.reset();
         let mut machine = CudaMachine::open(&mocks.options(), Modes::default()).unwrap();
         // Nor does the machine itself give out bytes that are not there.

@@ -8,24 +8,23 @@ mod shared;
 
 use std::collections::{BTreeMap, HashMap};
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Builder, Filters, Layer, LayerKind, Rule, Sgd, Shape, Window};
-use tightfit_core::plan::step::Cost;
-use tightfit_core::plan::{
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, DivisionCost, Layout, Notes, Problem, Types};
+use tightfit_cuda::{CudaBackend, Options};
+use tightfit_network::{Builder, Filters, Layer, LayerKind, Network, Rule, Sgd, Shape, Window};
+use tightfit_plan::step::Cost;
+use tightfit_plan::{
     ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
     NetworkTensor, Options as PlanOptions, Plan, Policy, Schedule, Stream, Workload, footprint, plan,
 };
-use tightfit_core::survey::Slicing;
-use tightfit_core::{
-    Algorithm, Backend, Bytes, Candidate, Configuration, DivisionCost, Layout, Nanos, Network, Notes, Problem, Types,
-};
-use tightfit_cuda::{CudaBackend, Options};
+use tightfit_profile::survey::Slicing;
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{THREADS, batch, bits, dense, everything_resident, fork_and_join, residual, sums};
 use tightfit_train::data::Batch;
 use tightfit_train::machine::cpu::{CpuMachine, Options as CpuOptions};
 use tightfit_train::machine::cuda::{CudaMachine, Modes, RESERVED};
 use tightfit_train::{Engine, Error, Machine, Observation, Poison, Solver};
+use tightfit_units::{Bytes, Nanos};
 
 /// The samples of every step here.
 const BATCH: usize = 6;

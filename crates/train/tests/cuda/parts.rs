@@ -1,10 +1,10 @@
 //! Plans with a stretch in two parts of the mini-batch match the CPU's results for the whole.
 
-use tightfit_core::network::{Builder, Filters, LayerKind, Shape, Window};
-use tightfit_core::plan::step::Phase;
-use tightfit_core::plan::{Action, CostModel, Mode, NetworkTensor, Options as PlanOptions, Plan, Workload, plan};
-use tightfit_core::{Layout, Network, Types};
+use tightfit_conv::{Layout, Types};
 use tightfit_cuda::Options;
+use tightfit_network::{Builder, Filters, LayerKind, Network, Shape, Window};
+use tightfit_plan::step::Phase;
+use tightfit_plan::{Action, CostModel, Mode, NetworkTensor, Options as PlanOptions, Plan, Workload, plan};
 use tightfit_test_support::mocks::Mocks;
 use tightfit_test_support::train::{batch, fork_and_join};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};

@@ -1,6 +1,6 @@
 //! Layers that share numbers, on the mock libraries.
 
-use tightfit_core::network::onnx::{Shared, Slot};
+use tightfit_onnx::{Shared, Slot};
 use tightfit_train::Learned;
 
 use super::*;

@@ -5,17 +5,18 @@ mod in_64_bits;
 
 use std::collections::HashMap;
 
-use tightfit_core::candidate::Candidates;
-use tightfit_core::network::{Builder, Filters, Layer, LayerId, LayerKind, Shape, Window};
-use tightfit_core::plan::step::{Phase, Stage};
-use tightfit_core::plan::{
+use tightfit_conv::candidate::Candidates;
+use tightfit_conv::{DivisionCost, Types};
+use tightfit_cpu::random;
+use tightfit_network::{Builder, Filters, Layer, LayerId, LayerKind, Network, Shape, Window};
+use tightfit_plan::step::{Phase, Stage};
+use tightfit_plan::{
     Action, CostModel, Fronts, Instruction, Mode, NetworkTensor, Options as Asked, Plan, Workload, plan,
 };
-use tightfit_core::{Bytes, DivisionCost, Network, Types};
-use tightfit_cpu::random;
 use tightfit_test_support::train::{THREADS, batch, configuration, dense, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Machine, Poison, Solver};
+use tightfit_units::Bytes;
 
 const BATCH: usize = 8;
 

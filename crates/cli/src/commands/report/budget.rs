@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use tightfit_core::Bytes;
-use tightfit_core::report::{Align, Grid};
+use tightfit_report::{Align, Grid};
+use tightfit_units::Bytes;
 
 /// A report of a budget.
 #[derive(Debug, Deserialize)]

@@ -8,7 +8,8 @@ use std::path::Path;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::error::Category;
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, DivisionCost, Nanos, Problem};
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Problem};
+use tightfit_units::{Bytes, Nanos};
 
 use crate::failure::Failure;
 

@@ -1,6 +1,6 @@
 //! Reports as one self-contained HTML page: no network access, no scripts, inline pictures.
 
-use tightfit_core::report::Terminal;
+use tightfit_report::Terminal;
 
 use super::document::Report;
 use super::summary::Summary;

@@ -1,10 +1,11 @@
 //! Memory and time of each kernel, plain and now: the picture of layers that `optimize --plot` draws under two limits.
 
-use tightfit_core::answer::{NotUndivided, Optimized, OptimizedKernel, Profiling};
-use tightfit_core::candidate::Limit;
-use tightfit_core::report::{count, svg};
-use tightfit_core::survey::{Divide, Sizes};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Problem};
+use tightfit_conv::candidate::Limit;
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Problem};
+use tightfit_profile::answer::{NotUndivided, Optimized, OptimizedKernel, Profiling};
+use tightfit_profile::survey::{Divide, Sizes};
+use tightfit_report::{count, svg};
+use tightfit_units::{Bytes, Nanos};
 
 use super::document::{Kernel, Report};
 
@@ -59,7 +60,7 @@ fn result(kernels: Vec<OptimizedKernel>) -> Optimized {
         network: String::new(),
         batch: None,
         device: Device { backend: String::new(), name: String::new(), library: String::new(), threads: 0 },
-        types: first.map_or(tightfit_core::Types::F32, |problem| problem.types()),
+        types: first.map_or(tightfit_conv::Types::F32, |problem| problem.types()),
         layout: first.as_ref().map(Problem::layout).unwrap_or_default(),
         sizes: Sizes::default(),
         divide: Divide::default(),

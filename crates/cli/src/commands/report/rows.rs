@@ -1,8 +1,8 @@
 //! One row per kernel.
 
 use serde_json::{Value, json};
-use tightfit_core::Nanos;
-use tightfit_core::report::{Align, Grid, Terminal};
+use tightfit_report::{Align, Grid, Terminal};
+use tightfit_units::Nanos;
 
 use super::document::{Kernel, Report};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tightfit_core::report::count;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_report::count;
+use tightfit_units::{Bytes, Nanos};
 
 use super::document::{Kernel, Report, Totals};
 

@@ -4,8 +4,8 @@ mod descent;
 mod normalization;
 mod planes;
 
-use tightfit_core::Axis;
-use tightfit_core::network::{Activation, AdamW, Pooling, PoolingMethod, Sampling, Sgd};
+use tightfit_conv::Axis;
+use tightfit_network::{Activation, AdamW, Pooling, PoolingMethod, Sampling, Sgd};
 
 use super::batch_norm::{Affine, PerChannel, PerChannelMut};
 use super::fully_connected::Sizes;

@@ -1,7 +1,8 @@
 //! Compares the accuracy of configurations: of the winner of a duel, and of a running configuration that was not
 //! compared yet.
 
-use tightfit_core::{Configuration, Nanos};
+use tightfit_conv::Configuration;
+use tightfit_units::Nanos;
 
 use super::{Job, Stage, Verdict};
 use crate::judge::{self, ATTEMPTS, Truth, comparisons, log_inaccurate, sampled};
@@ -139,11 +140,12 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tightfit_core::backend::Scale;
-    use tightfit_core::profile::Admission;
-    use tightfit_core::survey::{Divide, Sizes};
-    use tightfit_core::{Algorithm, Bytes, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
+    use tightfit_conv::backend::Scale;
+    use tightfit_conv::{Algorithm, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
     use tightfit_cuda::Chosen;
+    use tightfit_profile::Admission;
+    use tightfit_profile::survey::{Divide, Sizes};
+    use tightfit_units::Bytes;
 
     use super::*;
     use crate::judge::Errors;

@@ -19,11 +19,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tightfit_core::optimize::divide;
-use tightfit_core::profile::{Admission, Comparison};
-use tightfit_core::{Algorithm, Bytes, Candidate, Configuration, Device, DivisionCost, Nanos, Notes, Problem};
+use tightfit_conv::optimize::divide;
+use tightfit_conv::{Algorithm, Candidate, Configuration, Device, DivisionCost, Notes, Problem};
 use tightfit_cuda::sys::cudnn::Handle;
 use tightfit_cuda::{CourseResult, Guest, GuestProgram};
+use tightfit_profile::{Admission, Comparison};
+use tightfit_units::{Bytes, Nanos};
 
 use super::builds::{Built, Target};
 use super::ledger::{Ledger, Wanted};

@@ -4,9 +4,10 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tightfit_core::profile::Profiler;
-use tightfit_core::survey::{Screen, Sizes, add_slices, screened};
-use tightfit_core::{Algorithm, DivisionCost, Error, Nanos, Notes, Problem};
+use tightfit_conv::{Algorithm, DivisionCost, Notes, Problem};
+use tightfit_profile::Profiler;
+use tightfit_profile::survey::{Screen, Sizes, add_slices, screened};
+use tightfit_units::{Error, Nanos};
 
 use super::{Job, Next};
 use crate::log::trace;

@@ -6,9 +6,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tightfit_core::{Device, Nanos, Problem};
+use tightfit_conv::{Device, Problem};
 use tightfit_cuda::sys::driver::Stream;
 use tightfit_cuda::{CudaError, Moment, Trial};
+use tightfit_units::Nanos;
 
 use super::job::{Job, Next};
 use super::ledger::Ledger;

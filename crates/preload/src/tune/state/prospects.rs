@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tightfit_core::Nanos;
+use tightfit_units::Nanos;
 
 use super::{State, id};
 use crate::tune::TunedCall;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tightfit_core::profile::{Cache, Recording};
+use tightfit_profile::{Cache, Recording};
 
 use super::*;
 

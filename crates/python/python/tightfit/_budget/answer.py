@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._native import checkpoints
 from .._table import Table, size
 from ..errors import BadInput, FileError
 from .memory.sizes import UNLIMITED, Share, text
@@ -165,7 +166,9 @@ class Plan(Table):
             fitted, fits = self._question.within(self.least)
             plans.append((self.least / self.plain, Plan(fitted, fits, self._question)))
             plans.sort(key=lambda one: -one[0])
-        return Sweep(self.network, self.plain, self.least, self.device, plans)
+        by_share = checkpoints(json.dumps(self._fitted.step.data), [share for share, _ in plans])
+        found = [(share, added) for (share, _), added in zip(plans, by_share, strict=True) if added is not None]
+        return Sweep(self.network, self.plain, self.least, self.device, plans, found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan with its step as JSON, for ``tightfit plan --step``; compressed if the name ends in ``.gz``.
@@ -240,6 +243,8 @@ class Sweep(Table):
         What a plain step needs, and the least budget for which a plan was found.
     plans
         By share, from the largest on, and for the least budget; the last may not fit.
+    checkpoints
+        For each share in which checkpoints fit (Chen et al. 2016): the share, and their added time, by the same prediction.
     """
 
     network: str
@@ -247,6 +252,7 @@ class Sweep(Table):
     least: int
     device: str
     plans: list[tuple[float, Plan]]
+    checkpoints: list[tuple[float, float]]
 
     def __repr__(self) -> str:
         return f"<Sweep: {self.network}, plain {text(self.plain)}, least {text(self.least)}, predicted for {self.device}>"
@@ -256,7 +262,7 @@ class Sweep(Table):
             {
                 "share": share, "budget_bytes": plan.budget_bytes, "fits": plan.fits, "peak_bytes": plan.peak if plan.fits else None,
                 "overhead": plan.overhead if plan.fits else None, "offloaded_bytes": plan.offloaded_bytes if plan.fits else None,
-                "recomputed_us": plan.recomputed_us if plan.fits else None,
+                "recomputed_us": plan.recomputed_us if plan.fits else None, "checkpoints": dict(self.checkpoints).get(share),
             }
             for share, plan in self.plans
         ]  # fmt: skip
@@ -269,6 +275,8 @@ class Sweep(Table):
                 row |= {"added time": f"{100 * plan.overhead:.1f}%", "moved": size(plan.offloaded_bytes), "recomputed": f"{plan.recomputed_us / 1e3:.1f} ms"}
             else:
                 row |= {"added time": f"does not fit (least {text(self.least, enough=True)})", "moved": "", "recomputed": ""}
+            added = dict(self.checkpoints).get(share)
+            row["checkpoints"] = "" if added is None else f"{100 * added:.1f}%"
             rows.append(row)
         return rows
 
@@ -276,9 +284,10 @@ class Sweep(Table):
         return self.svg()
 
     def svg(self) -> str:
-        """Added time against the budget, with plain and the least budget, as an SVG document."""
+        """Added time against the budget, with checkpoints, plain and the least budget, as an SVG document."""
         rows = [(plan.budget_bytes or self.plain, plan.overhead) for _, plan in self.plans if plan.fits]
-        return tradeoff(self.network, self.plain, rows, self.least, self.device)
+        others = [(int(share * self.plain), added) for share, added in self.checkpoints]
+        return tradeoff(self.network, self.plain, rows, others, self.least, self.device)
 
     def html(self, path: str | os.PathLike[str]) -> None:
         """Writes a page with the picture and the table.

@@ -21,6 +21,7 @@ from .eager.session import Session
 from .known import launched
 from .largest import largest, largest_fitting
 from .memory.sizes import UNLIMITED, Share, budget_bytes, budget_of
+from .messages import short
 from .question import Question
 from .record.cost import Card, card_of
 from .summary import stats_of
@@ -28,6 +29,7 @@ from .summary import stats_of
 __all__ = ["Budget", "LargestBatch", "Plan", "Sweep", "budget", "fit", "largest_batch", "plan", "session_of", "stats", "unfit"]
 
 
+@short
 def fit(
     model: nn.Module,
     budget: int | float | str,
@@ -81,8 +83,7 @@ def fit(
     DoesNotFit
         From the model's call: if no plan was found within the budget. ``needed_bytes`` is the least that was found.
     """
-    if not isinstance(model, nn.Module):
-        raise BadInput(f"fit takes a torch.nn.Module, not {type(model).__name__}")
+    _check("fit", model, optimizer)
     if isinstance(model, torch.jit.ScriptModule):
         raise BadInput("the model is a module of TorchScript, which is not planned; fit the one that it was made of")
     if fitted_by(model) is not None:
@@ -96,6 +97,16 @@ def fit(
     session = Session(type(model).__name__, budget_of(budget, _device(model)), optimizer, loss, host_budget=host, recomputes=recompute)
     install(model, session)
     return model
+
+
+def _check(name: str, model: Any, optimizer: Any) -> None:
+    """Refuses classes in place of objects, and other objects in place of a model."""
+    if isinstance(model, type):
+        raise BadInput(f"{name} takes a model, not a class; give {model.__name__}(..)")
+    if not isinstance(model, nn.Module):
+        raise BadInput(f"{name} takes a torch.nn.Module, not {type(model).__name__}")
+    if isinstance(optimizer, type):
+        raise BadInput(f"optimizer takes an optimizer, not its class; give {optimizer.__name__}(model.parameters())")
 
 
 def unfit(model: nn.Module) -> nn.Module:
@@ -137,6 +148,7 @@ def _device(model: nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
+@short
 def plan(
     model: nn.Module,
     inputs: Any,
@@ -192,18 +204,14 @@ def _question(
     host_budget: int | str | None, recompute: bool, card: Card | None,
 ) -> Question:  # fmt: skip
     """Records what is asked about."""
-    if isinstance(model, type):
-        raise BadInput(f"plan takes a model, not a class; give {model.__name__}(..)")
-    if not isinstance(model, nn.Module):
-        raise BadInput(f"plan takes a torch.nn.Module, not {type(model).__name__}")
-    if isinstance(optimizer, type):
-        raise BadInput(f"optimizer takes an optimizer, not its class; give {optimizer.__name__}(model.parameters())")
+    _check("plan", model, optimizer)
     if isinstance(inputs, tuple | list) and inputs and all(type(size) is int for size in inputs):
         raise BadInput(f"inputs={inputs!r} is a shape; give what the model is called with, such as torch.randn{tuple(inputs)}")
     host = budget_bytes(host_budget, torch.device("cpu"), "host_budget") if host_budget is not None else None
     return Question.about(model, _device(model), inputs, kwargs, optimizer, loss, host, recompute, card)
 
 
+@short
 def largest_batch(
     model: nn.Module,
     make_inputs: Callable[[int], Any],

@@ -23,7 +23,7 @@ _MARGIN, _LETTERS = 10, 84
 _TITLE, _LINE = 34, 17
 _DASHES = "stroke-dasharray='5 4'"
 # Readable on light and dark pages, and apart for eyes that see few colors (Okabe and Ito 2008).
-_PLAIN, _OURS, _LIMIT, _INK = "#767676", "#0072B2", "#D55E00", "#444444"
+_PLAIN, _OURS, _OTHERS, _LIMIT, _INK = "#767676", "#0072B2", "#009E73", "#D55E00", "#444444"
 #: The style of a page, for phones and screens, light and dark.
 PAGE = (
     "<meta name='viewport' content='width=device-width, initial-scale=1'><style>body{font:15px sans-serif;margin:1.5em auto;max-width:62em;"
@@ -196,23 +196,27 @@ def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | No
     return _picture(axes, keys, labels, [(mark, f"{mark:g}") for mark in xs], [(mark * unit, f"{mark:g}") for mark in ys], title, body)
 
 
-def tradeoff(name: str, plain: int, rows: Sequence[tuple[int, float]], least: int, device: str) -> str:
-    """Added time in percent against the budget, from plain down to the least budget."""
+def tradeoff(name: str, plain: int, rows: Sequence[tuple[int, float]], checkpoints: Sequence[tuple[int, float]], least: int, device: str) -> str:
+    """Added time in percent against the budget, from plain down to the least budget, beside checkpoints."""
     unit, unit_name = _unit(plain)
     widest = max(plain, *(budget for budget, _ in rows)) if rows else plain
-    most = max([100 * overhead for _, overhead in rows] or [1.0])
+    most = max([100 * overhead for _, overhead in (*rows, *checkpoints)] or [1.0])
     # The number above the highest point is in the picture too.
     ys, xs = _ticks(max(1.1 * most, 1.0)), _ticks(widest / unit)
     # No budget below the least has a plan, so the axis begins near it.
     xs = xs[max(sum(mark < least / unit for mark in xs) - 1, 0) :]
     keys = [
         _Key(_OURS, f"added time, predicted for {device}"),
+        *([_Key(_OTHERS, "checkpoints, by the same prediction")] if checkpoints else []),
         _Key(_PLAIN, f"plain: {text(plain)}", dashed=True),
         _Key(_LIMIT, f"least budget: {text(least, enough=True)}, {100 * least / max(plain, 1):.0f}% of plain", dashed=True),
     ]
     axes = _Axes((xs[0], xs[-1]), (0, ys[-1]), len(keys))
     points = sorted((budget / unit, 100 * overhead) for budget, overhead in rows)
-    body = axes.upright(plain / unit, _PLAIN) + axes.upright(least / unit, _LIMIT) + axes.line(points, _OURS, "tightfit")
+    others = sorted((budget / unit, 100 * overhead) for budget, overhead in checkpoints)
+    body = axes.line(others, _OTHERS, "checkpoints") if others else ""
+    body += "".join(axes.dot(x, y, _OTHERS, f"checkpoints, {x:.2f} {unit_name}: {y:.1f}%") for x, y in others)
+    body += axes.upright(plain / unit, _PLAIN) + axes.upright(least / unit, _LIMIT) + axes.line(points, _OURS, "tightfit")
     for x, y in points:
         # The curve falls to the right, so there is room on the upper right of its points; the outline keeps the dashed lines off.
         body += axes.dot(x, y, _OURS, f"{x:.2f} {unit_name}: {y:.1f}%")

@@ -1,12 +1,12 @@
 //! Runs the layers that are known by a [`Function`].
 
-use tightfit_core::network::{Activation, Function, Sampling, Shape};
-use tightfit_core::plan::{Mode, ParameterKind, Pass, Role};
 use tightfit_cpu::layers::fully_connected::Sizes;
 use tightfit_cpu::layers::{
     Store, activation, bias, drop_samples, fully_connected, layer_norm, multiply, resize, scale, transpose,
 };
 use tightfit_cpu::random;
+use tightfit_network::{Activation, Function, Sampling, Shape};
+use tightfit_plan::{Mode, ParameterKind, Pass, Role};
 
 use super::layers::Runner;
 use crate::Error;

@@ -2,11 +2,8 @@
 
 use std::ops::Range;
 
-use tightfit_core::backend::Scale;
-use tightfit_core::network::{LayerKind, Pooling, PoolingMethod, Rule};
-use tightfit_core::plan::step::Phase;
-use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
-use tightfit_core::{Convolution, Layout, Operation, Problem};
+use tightfit_conv::backend::Scale;
+use tightfit_conv::{Convolution, Layout, Operation, Problem};
 use tightfit_cpu::arena::{Arena, Read, Write};
 use tightfit_cpu::layers::batch_norm::{Affine, PerChannel, PerChannelMut};
 use tightfit_cpu::layers::fully_connected::Sizes;
@@ -16,6 +13,9 @@ use tightfit_cpu::layers::{
     solver,
 };
 use tightfit_cpu::{CpuBackend, Team, random};
+use tightfit_network::{LayerKind, Pooling, PoolingMethod, Rule};
+use tightfit_plan::step::Phase;
+use tightfit_plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 
 use super::stream::Shared;
 use super::{failed, is_silent, refused};

@@ -18,11 +18,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tightfit_core::network::{LayerKind, Part};
-use tightfit_core::plan::Stream;
-use tightfit_core::{Bytes, Layout, Types};
+use tightfit_conv::{Layout, Types};
 use tightfit_cpu::CpuBackend;
 use tightfit_cpu::arena::{Arena, ArenaError};
+use tightfit_network::{LayerKind, Part};
+use tightfit_plan::Stream;
+use tightfit_units::Bytes;
 
 use self::stream::{Queue, Shared, Work};
 use super::{Iteration, Machine, Span, Task, TaskId};

@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use tightfit_core::Nanos;
-use tightfit_core::plan::Stream;
 use tightfit_cpu::arena::Arena;
 use tightfit_cpu::{CpuBackend, random};
+use tightfit_plan::Stream;
+use tightfit_units::Nanos;
 
 use super::{Options, failed, layers, refused};
 use crate::Error;

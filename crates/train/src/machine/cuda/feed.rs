@@ -3,8 +3,8 @@
 use std::num::NonZero;
 use std::thread;
 
-use tightfit_core::plan::Order;
-use tightfit_core::problem::Storage;
+use tightfit_conv::problem::Storage;
+use tightfit_plan::Order;
 
 /// Places of a sample that are brought into the device's order at once, which stay in a core's cache.
 const PLACES: usize = 1024;

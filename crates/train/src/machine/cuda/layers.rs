@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use tightfit_core::network::{LayerKind, Part, PoolingMethod, Shape};
-use tightfit_core::plan::step::Phase;
-use tightfit_core::plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Convolution, Operation, Problem};
+use tightfit_conv::problem::Storage;
+use tightfit_conv::{Convolution, Operation, Problem};
 use tightfit_cuda::layers::{
     self as cuda, BatchNorm, FullyConnected, Libraries, Lrn, Map, Pool, Session, Solver, Statistics, Work, Write,
 };
 use tightfit_cuda::safe::Region;
 use tightfit_cuda::{CudaBackend, CudaError};
+use tightfit_network::{LayerKind, Part, PoolingMethod, Shape};
+use tightfit_plan::step::Phase;
+use tightfit_plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 
 use super::{failed, range, wrong};
 use crate::Error;

@@ -14,12 +14,12 @@ mod layers;
 use std::ops::Range;
 use std::sync::Arc;
 
-use tightfit_core::plan::{Order, Stream};
-use tightfit_core::problem::Storage;
-use tightfit_core::{Bytes, Nanos};
+use tightfit_conv::problem::Storage;
 use tightfit_cuda::layers::{Lane, Libraries, Now, Session};
 use tightfit_cuda::safe::{PinnedArena, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
+use tightfit_plan::{Order, Stream};
+use tightfit_units::{Bytes, Nanos};
 
 use super::{Iteration, Machine, Span, Task, TaskId};
 use crate::{Error, host_memory};

@@ -340,7 +340,7 @@ class Plan:
         division = self.choice.division
         where = f"Memory peaks in the {division.pass_at} pass, at {division.at} in the compiled graph."
         return DoesNotFit(
-            f"the compiled graph does not fit in {text(self.terms.budget)}: the least budget found is {text(needed)} "
+            f"the compiled graph does not fit in {text(self.terms.budget)}: it needs at least {text(needed, enough=True)} "
             f"({text(self.terms.outside)} of it beside the graph's own buffers). {where}",
             needed, self.terms.budget,
         )  # fmt: skip

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..._native import parse_size
+from ..._share import Share, share_of
 from ...errors import BadInput
 from ..messages import say
 from .allocator import beside
@@ -25,20 +24,6 @@ UNLIMITED = sys.maxsize
 _LIKE_SHARES = {str(percent) for percent in range(1, 101)}
 
 
-@dataclass(frozen=True)
-class Share:
-    """A budget as a share of the memory of a step that keeps everything."""
-
-    value: float
-
-    def of(self, plain: int) -> int:
-        """The bytes, once it is known what plain needs."""
-        return max(1, int(self.value * plain))
-
-    def __str__(self) -> str:
-        return f"{100 * self.value:g}%"
-
-
 def budget_of(budget: Any, device: torch.device, argument: str = "budget") -> int | Share:
     """A budget as :func:`budget_bytes` reads it, or a share: ``"60%"``, or ``0.6``.
 
@@ -47,19 +32,11 @@ def budget_of(budget: Any, device: torch.device, argument: str = "budget") -> in
     BadInput
         If it has another form, or is not positive.
     """
-    if isinstance(budget, str) and budget.strip().endswith("%"):
-        try:
-            value = float(budget.strip()[:-1]) / 100
-        except ValueError:
-            value = math.nan
-        if not 0 < value <= 10:
-            raise BadInput(f"{argument}={budget!r}: write a share above 0, such as '60%'")
-        return Share(value)
-    if isinstance(budget, float):
-        if 0 < budget <= 1:
-            return Share(budget)
-        if budget.is_integer() and budget > 1:
-            return int(budget)
+    share = share_of(budget, argument)
+    if share is not None:
+        return share
+    if isinstance(budget, float) and budget.is_integer() and budget > 1:
+        return int(budget)
     return budget_bytes(budget, device, argument)
 
 
@@ -97,7 +74,7 @@ def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") ->
     number = str(budget).strip()
     if takes_auto and number in _LIKE_SHARES:
         warnings.warn(
-            f"{argument}={budget!r} means {number} bytes; write '{number}%' for a share of what plain training needs, or '{number}MiB'", stacklevel=4
+            f"{argument}={budget!r} means {number} bytes; write '{number}%' for a share of what plain training needs, or '{number}MiB'", stacklevel=5
         )
         budget = int(number)
     try:

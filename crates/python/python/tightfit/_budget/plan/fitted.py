@@ -220,7 +220,7 @@ class Fitted:
         """The actions of the plan, on one line."""
         if self.peak > self.budget:
             least = text(self.needed, enough=True)
-            return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); the least budget found is {least}"
+            return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); it needs at least {least}"
         if self.schedule is None:
             fits = "" if self.budget >= UNLIMITED else f" fits in {text(self.budget)}; nothing is changed"
             return f"{name}: predicted peak {text(self.peak)}{fits}"

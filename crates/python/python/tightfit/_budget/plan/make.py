@@ -290,7 +290,7 @@ def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> 
     beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
     gaps = f", with {text(least - outcome.peak)} for gaps between the blocks of PyTorch's allocator" if least > outcome.peak else ""
     return DoesNotFit(
-        f"{name} does not fit in {text(budget)}{beside}: the least budget found is {text(least, enough=True)}{gaps}. {_peak(step, outcome, budget)}",
+        f"{name} does not fit in {text(budget)}{beside}: it needs at least {text(least, enough=True)}{gaps}. {_peak(step, outcome, budget)}",
         least,
         budget,
     )

@@ -1,5 +1,5 @@
 """Predicts the bytes that PyTorch's allocator reserves for a step, including gaps between blocks, and finds decisions for which it has room
-(``tightfit_core::eager``).
+(``tightfit_plan::eager``).
 
 Gaps depend on all decisions, in no simple way. So the search tries many decisions, near the given ones and near plans for less memory.
 """

@@ -1,4 +1,4 @@
-"""Predicts the bytes at every operation and the time of a step under given decisions (``tightfit_core::eager``)."""
+"""Predicts the bytes at every operation and the time of a step under given decisions (``tightfit_plan::eager``)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,4 @@
+//! The tests of this crate's public interface. One program, which links once.
+
+mod concurrent;
+mod networks;

@@ -1,0 +1,3 @@
+//! The tests of this crate's public interface. One program, which links once.
+
+mod plan_trace;
