@@ -9,12 +9,15 @@ import torch
 from fit_models import resnet
 from fit_support import FAST, SLOW, set_link, sgd, tight_budget
 from tightfit import _native
+from tightfit._budget.memory import host
 from tightfit._budget.memory.reservation import InitialReservation
 from tightfit._budget.plan import make as fitted_plans
 from tightfit._budget.plan.pack_schedule import bind, copied_bytes
 from tightfit._budget.plan.decide import HURRIED_SECONDS, SMALL_GAP, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._budget.plan.liveness import Impossible, Lives
 from tightfit._budget.plan.simulate import Outcome, simulate
+from tightfit._budget.record import builder
+from tightfit._budget.record import step as recorded
 from torch import nn
 
 
@@ -61,6 +64,18 @@ def test_where_the_device_waits_for_its_host_each_copy_takes_time_and_fewer_are_
     costly = {**data, "machine": {**data["machine"], "copy_host_us": 1e5}}
     counts = [sum(one["decision"] == "offload" for one in decide(step, fitted.budget, hurried=True).decisions.values()) for step in (data, costly)]
     assert counts[1] < counts[0]
+
+
+def test_a_step_that_waits_for_its_host_has_the_times_of_the_host(monkeypatch):
+    for module in (builder, recorded):
+        monkeypatch.setattr(module, "HOSTED", {"cpu"})
+    model, x = resnet()
+    for call_us, waits in ((0.0, False), (1e4, True)):
+        monkeypatch.setattr(host, "_call_us", lambda device, call_us=call_us: call_us)
+        data = tt.plan(model, x, budget=tight_budget(model, x, 0.8), optimizer=sgd(model))._fitted.step.data
+        assert data["machine"].get("copy_host_us", 0.0) == (host.copy_us(x.device) if waits else 0.0)
+        again = [operation["rerun_time_us"] for operation in data["operations"] if operation["rerun_time_us"]]
+        assert again and all(time >= host.bare_rerun_us(x.device) for time in again)
 
 
 def test_what_the_planner_copies_out_but_never_fetches_is_kept(monkeypatch):

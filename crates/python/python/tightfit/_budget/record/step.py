@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from ..memory.host import copy_us, operation_us
+from ..memory.host import bare_rerun_us, copy_us, operation_us
 from .builder import HOSTED, Builder
 from .cost import rates_of
 from .data import Operation, Step, View
@@ -125,7 +125,7 @@ def build(
             add_pack(event, number)
         _hold(builder, held.get(position, []))
         position += 1
-    is_hosted = device.type in HOSTED and _wait_for_host(builder, operation_us(device))
+    is_hosted = device.type in HOSTED and _wait_for_host(builder, operation_us(device), bare_rerun_us(device))
     _update(builder, gradients, optimizer, outside_bytes)
     data = {
         "tightfit_step": 1,
@@ -150,8 +150,8 @@ def build(
     return Step(data, packs, unpacks, builder.recorded, builder.of, builder.externals, builder.functions, assumed, given, builder.parts)
 
 
-def _wait_for_host(builder: Builder, least_us: float) -> bool:
-    """Raises the time of each operation to the host's time per operation, if the step takes longer on the host than on the device.
+def _wait_for_host(builder: Builder, least_us: float, rerun_us: float) -> bool:
+    """Raises the time of each operation, and of its rerun, to the host's time for it, if the step takes longer on the host than on the device.
 
     Returns whether it does.
     """
@@ -160,6 +160,8 @@ def _wait_for_host(builder: Builder, least_us: float) -> bool:
         return False
     for operation in timed:
         operation["time_us"] = max(operation["time_us"], least_us)
+        if operation.get("rerun_time_us"):
+            operation["rerun_time_us"] = max(operation["rerun_time_us"], rerun_us)
     return True
 
 
