@@ -1,4 +1,4 @@
-//! One convolution: what it computes, which algorithms there are for it and what they cost, and how to divide its mini-batch so
+//! One convolution: its problem, its algorithms and their costs, and how to divide its mini-batch so
 //! that the fastest of them fit in memory. Also several convolutions under one total.
 //!
 //! A mini-batch of 256 within 64 MiB, from three measurements:

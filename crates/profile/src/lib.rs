@@ -1,4 +1,4 @@
-//! What convolutions cost on a device: measured, cached on disk, recorded and replayed; which sizes to measure; and the answers for a
+//! Costs of convolutions on a device: measured, cached on disk, recorded and replayed; which sizes to measure; and the answers for a
 //! whole network, made of these measurements and of the optimizers of `tightfit-conv`.
 //!
 //! The entry points are [`answer::optimize`] and [`answer::profile`]. A network under a limit for each kernel, from measurements

@@ -30,7 +30,8 @@ def test_tables_of_the_results_equal_the_measurements() -> None:
 
 def test_a_number_of_the_results_that_was_not_measured_is_found(tmp_path: pathlib.Path) -> None:
     page = (ROOT / "docs/results.md").read_text()
-    wrong = page.replace("| 54.2 ms | 11.11 GiB |", "| 54.3 ms | 11.11 GiB |", 1)
+    begin = page.index("<!-- table budgets -->")
+    wrong = page[:begin] + re.sub(r"\| (\d+)\.(\d) ms \|", r"| \g<1>9.\2 ms |", page[begin:], count=1)
     assert wrong != page
     (tmp_path / "results.md").write_text(wrong)
     checked = check_results(tmp_path / "results.md")

@@ -1,4 +1,4 @@
-//! What all crates of tightfit build on: bytes and times, the error type, and files that are read in bounded memory and written
+//! The base of all crates of tightfit: bytes and times, the error type, and files that are read in bounded memory and written
 //! as a whole.
 //!
 //! ```

@@ -40,7 +40,7 @@ const CRATES: &[Crate] = &[
             &["comparison", "key", "owner", "store"],
             &["profiler"],
             &["decision", "survey"],
-            // What is read is checked, and the checks know the parts of a recording.
+            // Everything that is read is checked, and the checks know the parts of a recording.
             &["bounds", "recording"],
             &["cache", "model", "replay"],
             &["mixed", "selection"],

@@ -22,9 +22,9 @@ _GROUPS = (
 )
 
 
-# Host times in units of the time to call a small operation again and again: for a call that runs again, where the device hides most of it; for one
-# operation of a step including the Python code around it; and where the device waits for its host, for a call that is noted and runs again, and for a copy
-# either way with its hook. In a step, caches are cold: on the host of an H200, a copy took 150 us, and a call that ran again 300 us.
+# Host times in units of the time to call a small operation again and again. The first is of a call that runs again while the device is busy, the second
+# of one operation of a step with the Python code around it. Where the device waits for its host, the third is of a call that is noted and runs again, and
+# the fourth of a copy either way with its hook. In a step, caches are cold: on the host of an H200, a copy took 150 us, and such a call 300 us.
 _CALLS_OF_RERUN, _CALLS_OF_OPERATION, _CALLS_OF_BARE_RERUN, _CALLS_OF_COPY = 8, 3, 24, 14
 # The number of calls in a timed series, and the number of series.
 _TIMED, _ROUNDS = 50, 3
