@@ -25,6 +25,7 @@ from fit_support import (
     train,
 )  # fmt: skip
 from tightfit._budget.api import session_of
+from tightfit._budget.record.rehearse import CannotRehearse, rehearse
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -423,3 +424,23 @@ def test_a_forward_pass_that_is_a_generator_is_left_alone_with_one_line(inside, 
     said = capfd.readouterr().err
     assert said.count("as a generator, which is not planned; its memory is left alone") == 1 and "differently" not in said
     assert torch.autograd._engine_run_backward.__module__.startswith("torch")
+
+
+class Averaged(nn.Module):
+    """Averages outputs of another type: fake tensors refuse that."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("average", torch.zeros(8))
+
+    def forward(self, x):
+        y = torch.tanh(self.layer(x))
+        self.average.lerp_(y.detach().mean(0).to(torch.bfloat16), 0.1)
+        return y
+
+
+def test_a_rehearsal_that_fails_logs_no_traceback(caplog):
+    with pytest.raises(CannotRehearse, match="dtype"):
+        rehearse(Averaged().train(), (torch.randn(4, 8),), {})
+    assert not caplog.records

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import enum
 import functools
+import logging
 import random
 import sys
 import threading
@@ -161,7 +162,7 @@ def rehearse(
     values = Values()
     recorder = Recorder(flops, lambda tensors, changed: _refuse_writes(values, tensors, changed))
     result = Rehearsal(recorder)
-    with _recording(), random_states_kept():
+    with _recording(), random_states_kept(), _without_log():
         try:
             _run(model, args, kwargs, loss, with_gradients, fake, values, recorder, result)
         except CannotRehearse:
@@ -171,6 +172,21 @@ def rehearse(
             raise CannotRehearse(": ".join([type(error).__name__, *first])) from error
     recorder.finish()
     return result
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keeps tracebacks of fake tensors out of the program's log: where a rehearsal fails, a real step is recorded."""
+    logger, thread = logging.getLogger("torch._subclasses.fake_tensor"), threading.get_ident()
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)
 
 
 @functools.cache
