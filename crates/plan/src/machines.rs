@@ -161,7 +161,7 @@ pub(super) const H200: NamedMachine = NamedMachine {
     slower_last: TENSOR_CORES_LAST,
     slower_source: "measured with cuDNN 9.19 in steps of GoogLeNet, ResNet-50, AlexNet and VGG-19 \
                     (scripts/gpu-train.sh, 2026-11-21) and of VGG-16 and GoogLeNet \
-                    (scripts/gpu-joint.sh, 2026-11-23); batch normalization and sums of ResNet-50 at 256 in f32 (2026-11-24); \
+                    (2026-11-23); batch normalization and sums of ResNet-50 at 256 in f32 (2026-11-24); \
                     with the channels last, ResNet-50 at 256 in bf16, and average pooling of DenseNet-121 (2026-11-26); with the channels \
                     last, windows apart of VGG-16 as on an H100",
 };
@@ -190,7 +190,7 @@ pub(super) const H100: NamedMachine = NamedMachine {
     slower: H100_SLOWER,
     slower_last: TENSOR_CORES_LAST,
     slower_source: "measured with cuDNN 9.19 in steps of ResNet-50 at 256 in f32 (2026-11-25) and of VGG-16 at 128 in f32 and 256 in \
-                    bf16 (2026-11-26; traces of scripts/gpu-joint.sh); the others as on an H200",
+                    bf16 (2026-11-26; traces of `tightfit train`); the others as on an H200",
 };
 
 /// The NVIDIA K40 of the vDNN paper.

@@ -2,8 +2,7 @@
 
 Two searches propose decisions, the joint planner and a greedy search. The proposal that takes less time in eager PyTorch wins. The greedy search
 looks at the operation with the most bytes and evicts the tensor that frees the most bytes per added time, until the budget holds. The planner
-usually finds the faster plan. The greedy search is for deep networks in little memory, where the planner runs out of time
-(``scripts/fit-planners.py``).
+usually finds the faster plan. The greedy search is for deep networks in little memory, where the planner runs out of time.
 """
 
 from __future__ import annotations
