@@ -504,11 +504,16 @@ def difference(one, other):
     return None
 
 
+def report_of(seed, result, what="", program=""):
+    """The report of a program before anything is counted."""
+    return {"seed": seed, "result": result, "what": what, "program": program, "calls": 0, "fetched": 0, "dropped": 0, "masked": 0, "unplanned": 0}
+
+
 def compare(seed, left_out=()):
     """Runs a program plain and fitted. Returns the result: equal, plain raised, fitted only raised, wrong bits, or no plan."""
     program = Program(seed, left_out)
     rng = program.rng("plan")
-    report = {"seed": seed, "result": "equal", "what": "", "program": "; ".join(program.words), "calls": 0, "fetched": 0, "dropped": 0, "masked": 0, "unplanned": 0}
+    report = report_of(seed, "equal", program="; ".join(program.words))
     with settings(rng, program.rng("sure").choice([1, 2, 16])) as at_random:
         try:
             budget = budget_of(rng, program, at_random)
@@ -581,7 +586,7 @@ def work():
         try:
             report = compare(int(line))
         except Exception:
-            report = {"seed": int(line), "result": "crash", "what": traceback.format_exc()[-600:].replace("\n", " "), "program": "", "calls": 0, "fetched": 0, "dropped": 0, "masked": 0}
+            report = report_of(int(line), "crash", traceback.format_exc()[-600:].replace("\n", " "))
         print(json.dumps(report), flush=True)
 
 
@@ -612,7 +617,7 @@ def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None, second
                 report = json.loads(line)
             else:
                 result = "hang" if late else "crash"
-                report = {"seed": seed, "result": result, "what": f"over {limit} s" if late else "the process ended", "program": "", "calls": 0, "fetched": 0, "dropped": 0, "masked": 0}
+                report = report_of(seed, result, f"over {limit} s" if late else "the process ended")
                 worker = start()
             reports.append(report)
             told(report)

@@ -26,7 +26,7 @@ class Share:
 
 
 def share_of(budget: Any, argument: str = "budget") -> Share | None:
-    """The share that a budget such as ``"60%"`` or ``0.6`` is; None for a budget in bytes.
+    """Reads a budget such as ``"60%"`` or ``0.6`` as a share; returns None for a budget in bytes.
 
     Raises
     ------

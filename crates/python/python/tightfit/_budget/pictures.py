@@ -197,7 +197,7 @@ def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | No
 
 
 def tradeoff(name: str, plain: int, rows: Sequence[tuple[int, float]], checkpoints: Sequence[tuple[int, float]], least: int, device: str) -> str:
-    """Added time in percent against the budget, from plain down to the least budget, beside checkpoints."""
+    """Added time in percent against the budget, from plain down to the least budget, and the added time of checkpoints."""
     unit, unit_name = _unit(plain)
     widest = max(plain, *(budget for budget, _ in rows)) if rows else plain
     most = max([100 * overhead for _, overhead in (*rows, *checkpoints)] or [1.0])

@@ -166,6 +166,8 @@ class _Binder:
         self.lives = lives
         self.decisions = {tensor: dict(decision) for tensor, decision in decisions.items()}
         self.schedule = PackSchedule()
+        # By tensor and number of its rerun: the tensors that the rerun reads and does not make.
+        self.reads: dict[tuple[int, int], list[int]] = {}
         self.packs_of: dict[int, list[int]] = defaultdict(list)
         for number, (tensor, operation) in enumerate(step.packs):
             if operation >= 0:
@@ -271,7 +273,8 @@ class _Binder:
         leaves: set[int] = set()
         for round, entry in enumerate(entries):
             operations = entry["operations"]
-            leaves.update(leaf for leaf in self.lives.native.leaves(list(operations)) if not self.lives.resident[leaf])
+            self.reads[(tensor, round)] = [leaf for leaf in self.lives.native.leaves(list(operations)) if not self.lives.resident[leaf]]
+            leaves.update(self.reads[(tensor, round)])
             for index in operations:
                 bound.convolves |= any(part.name in CONVOLUTIONS for part in self.step.parts[index])
                 bound.noted.update(part.group for part in self.step.parts[index])
@@ -283,21 +286,19 @@ class _Binder:
         bound.leaves[tensor] = sorted(leaves)
 
     def stay_with_readers(self) -> None:
-        """Adds the recomputed tensors that a rerun reads to those that stay after it: the plan makes them before the same operation at the latest.
+        """Lets recomputed tensors that a rerun reads stay after it, because the plan makes them before the same operation at the latest.
 
         Autograd asks for the last tensor of a chain first. Its rerun makes the whole chain, each tensor once.
         """
-        bound = self.schedule
-        # Tensors are made in the order of their numbers' first operations, so the sets of a rerun's leaves are complete.
-        for tensor in sorted(bound.leaves.keys() & self.decisions.keys(), key=self.lives.first.__getitem__):
-            for round, entry in enumerate(self.decisions[tensor]["rebuilt"]):
-                stay = set(bound.stay[(tensor, round)])
-                for leaf in self.lives.native.leaves(list(entry["operations"])):
-                    entries = self.decisions[leaf]["rebuilt"] if bound.kinds.get(leaf) == REBUILD and leaf in self.decisions else ()
-                    rounds = [number for number, other in enumerate(entries) if other["before"] <= entry["before"]]
-                    if rounds:
-                        stay |= bound.stay[(leaf, rounds[-1])]
-                bound.stay[(tensor, round)] = frozenset(stay)
+        stay = self.schedule.stay
+        # The tensors that a rerun reads are made before its own, so their sets are complete.
+        for tensor, round in sorted(self.reads, key=lambda one: self.lives.first[one[0]]):
+            before = self.decisions[tensor]["rebuilt"][round]["before"]
+            for leaf in self.reads[(tensor, round)]:
+                entries = self.decisions[leaf]["rebuilt"] if leaf in self.decisions else ()
+                rounds = [number for number, entry in enumerate(entries) if entry["before"] <= before]
+                if rounds:
+                    stay[(tensor, round)] |= stay[(leaf, rounds[-1])]
 
     def shown(self, recorder: Recorder) -> set[int]:
         """Unread tensors that module ends reveal as unread, except those that another unread tensor is recomputed from."""
