@@ -5,7 +5,7 @@ import copy
 import pytest
 import tightfit.torch as tt
 import torch
-from fit_support import equal, measured_peak
+from fit_support import SLOW, equal, fitted_copy, measured_peak, set_link
 from test_fit_masks import Perceives
 from test_fit_unread import dropping, frozen, last, make, step
 from tightfit._budget.plan import fitted as plans
@@ -239,3 +239,29 @@ def test_hooks_are_there_only_in_passes():
     assert names <= {""}
     tt.unfit(other)
     assert not any(module._forward_hooks for module in other.modules()) and equal(step(model, x), step(other, x))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, before, after):
+        super().__init__()
+        self.c1, self.n1 = nn.Conv2d(before, after // 2, 1, bias=False), nn.BatchNorm2d(after // 2)
+        self.c2, self.n2 = nn.Conv2d(after // 2, after, 3, padding=1, bias=False), nn.BatchNorm2d(after)
+        self.relu = nn.ReLU(inplace=True)
+        self.skip = nn.Sequential(nn.Conv2d(before, after, 1, bias=False), nn.BatchNorm2d(after)) if before != after else nn.Identity()
+
+    def forward(self, x):
+        y = self.n2(self.c2(self.relu(self.n1(self.c1(x)))))
+        y += self.skip(x)
+        return self.relu(y)
+
+
+@pytest.mark.parametrize("share", [0.36, 0.38])
+def test_noted_calls_drop_what_the_ends_of_their_modules_would(share, monkeypatch):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(0)
+    stem = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+    model, x = nn.Sequential(*stem, Bottleneck(16, 32), *(Bottleneck(32, 32) for _ in range(3))), torch.randn(8, 3, 32, 32)
+    wanted, other = step(copy.deepcopy(model), x), fitted_copy(model, x, share)
+    for _ in range(3):
+        assert equal(wanted, step(other, x))
+    assert last(other).counts.rebuilt and last(other).counts.unplanned == 0

@@ -56,7 +56,7 @@ class Unread:
 
 def drop_after(active: Packs, name: str, outputs: Any, signs: bool) -> bool:
     """Drops the saved tensors that the nodes of a module's outputs do not read. Of tensors that are read for their signs, keeps the signs if `signs`
-    holds. Returns whether anything was dropped, or nothing may be dropped."""
+    holds. Returns whether any of them is dropped now, or nothing may be dropped."""
     is_any = False
     if torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
         # The program looks at tensors.
@@ -66,7 +66,12 @@ def drop_after(active: Packs, name: str, outputs: Any, signs: bool) -> bool:
             continue
         packed = getattr(saved, "data", None)
         handle = packed if type(packed) is Unread else Unread(active, packed, -1, packed) if isinstance(packed, Tensor) else None
-        if handle is None or handle.tensor is None:
+        if handle is None:
+            continue
+        if handle.tensor is None:
+            # A noted call of the module has dropped it.
+            handle.name = handle.name or name
+            is_any = True
             continue
         if is_sign(reader):
             handle.mask = mask_of(handle.tensor)
