@@ -50,11 +50,13 @@ def test_a_plan_answers_without_running_anything(tmp_path):
     assert plain.gap is None and near.gap is not None and near.gap >= 0
     assert plan.assumed == ["the loss is a cross entropy of the outputs, in 32 bits"]
     assert "the optimizer is AdamW" in plain.assumed
-    refused = tt.plan(model, x, budget="1KiB")
-    assert not refused.fits and refused.peak == refused.least > 1024
+    with pytest.raises(tightfit.BudgetTooSmall, match=r"Resnet does not fit in 1\.00 KiB: it needs at least .*; give a larger budget or a smaller batch") as refused:
+        tt.plan(model, x, budget="1KiB")
+    assert refused.value.limit_bytes == 1024 < refused.value.needed_bytes == refused.value.least_bytes
+    assert tt.plan(model, x, budget=refused.value.needed_bytes).peak <= refused.value.needed_bytes
+    assert refused.value.layer in str(refused.value)
     assert re.fullmatch(r"<Plan: Resnet needs \d\.\d\d MiB>", repr(plain))
     assert re.fullmatch(r"<Plan: training Resnet in .* \(plain needs .*\): .*, about .*% slower, predicted for this CPU>", repr(plan))
-    assert re.fullmatch(r"<Plan: Resnet does not fit in 1.00 KiB \(plain needs .*\); it needs at least .*>", repr(refused))
     plan.html(tmp_path / "plan.html")
     assert "<svg" in (tmp_path / "plan.html").read_text()
     plan.save(tmp_path / "plan.json")
@@ -172,15 +174,15 @@ def test_less_memory_costs_time_down_to_the_least_budget(tmp_path):
     model, x = resnet()
     plan = tt.plan(model, x)
     sweep = plan.sweep((1.0, 0.8, 0.01))
-    assert [plan.fits for _, plan in sweep.plans] == [True, True, True, False]
-    assert [share for share, _ in sweep.plans] == [1.0, 0.8, sweep.least / sweep.plain, 0.01]
-    assert sweep._rows()[0]["overhead"] == 0 and sweep._rows()[3]["peak_bytes"] is None
-    assert sweep.least == plan.least <= min(one.peak for _, one in sweep.plans if one.fits)
+    assert [share for share, _ in sweep.plans] == [1.0, 0.8, sweep.least / sweep.plain]
+    assert sweep.refused == 0.01 and sweep._shown()[3]["added time"] == f"does not fit (least {text(plan.least, enough=True)})"
+    assert sweep._rows()[0]["overhead"] == 0 and all(one.peak <= one.budget_bytes for _, one in sweep.plans)
+    assert sweep.least == plan.least <= min(one.peak for _, one in sweep.plans)
     assert f"least budget: {text(plan.least, enough=True)}" in sweep.svg() and f"plain: {text(plan.plain)}" in sweep.svg()
     assert "data:image/svg+xml" in sweep._repr_html_()
     added = dict(sweep.checkpoints)
-    assert added[1.0] >= 0 and 0.01 not in added and "checkpoints" in sweep.svg()
-    assert [row["checkpoints"] for row in sweep._rows()][::3] == [added[1.0], None]
+    assert added[1.0] >= 0 and "checkpoints" in sweep.svg()
+    assert [row["checkpoints"] for row in sweep._rows()] == [added.get(share) for share, _ in sweep.plans]
     with pytest.raises(tightfit.BadInput):
         plan.sweep(())
 
@@ -205,8 +207,10 @@ def test_the_largest_batch_fits_and_the_next_does_not():
     found = tt.largest_batch(model, make, budget)
     assert tt.plan(model, make(found.plain_batch)).plain <= budget < tt.plan(model, make(found.plain_batch + 1)).plain
     assert found.batch >= found.plain_batch >= 2 * len(x) and found.plan.fits
-    assert not tt.plan(model, make(found.batch + max(1, found.batch // 32)), budget=budget).fits
-    assert tt.largest_batch(model, make, "1KiB").batch == 0
+    with pytest.raises(tightfit.BudgetTooSmall):
+        tt.plan(model, make(found.batch + max(1, found.batch // 32)), budget=budget)
+    with pytest.raises(tightfit.BudgetTooSmall, match="Resnet with one sample does not fit"):
+        tt.largest_batch(model, make, "1KiB")
     with pytest.raises(tightfit.BadInput, match="give a size"):
         tt.largest_batch(model, make, "60%")
 

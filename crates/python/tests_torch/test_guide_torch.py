@@ -17,12 +17,13 @@ WITH_TORCH = [(page, code) for page, code in blocks() if needs_torch(code)]
 
 def names() -> dict[str, object]:
     """The definitions in a reader's program before the block."""
-    model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    layers = [nn.Conv2d(3, 4, 3), *(layer for _ in range(4) for layer in (nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)))]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     generator = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6))
     discriminator = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
     return {
         "torch": torch, "tightfit": tightfit, "model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-        "x": torch.randn(2, 3, 16, 16), "example": torch.randn(2, 3, 16, 16), "generator": generator,
+        "x": torch.randn(16, 3, 32, 32), "example": torch.randn(2, 3, 16, 16), "generator": generator,
         "discriminator": discriminator, "criterion": nn.MSELoss(), "z": torch.randn(2, 4), "real": torch.ones(2, 1),
     }
 

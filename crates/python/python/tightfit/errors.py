@@ -47,13 +47,13 @@ class BudgetTooSmall(DoesNotFit):
     Attributes
     ----------
     needed_bytes : int
-        The least budget under this policy.
+        The least budget under this policy; of a PyTorch model, the least for which a plan was found.
     limit_bytes : int
         The budget that was given.
     least_bytes : int
         The least budget under any policy.
     layer : str
-        The layer at which memory peaks.
+        The layer or module at which memory peaks.
     """
 
     def __init__(self, message: str, needed_bytes: int, limit_bytes: int, least_bytes: int, layer: str) -> None:

@@ -118,7 +118,7 @@ class Plan(Table):
 
     @property
     def fits(self) -> bool:
-        """True: a plan that does not fit raises :class:`BudgetTooSmall`."""
+        """True: a plan that does not fit raises :class:`tightfit.BudgetTooSmall`."""
         return True
 
     @property

@@ -31,8 +31,6 @@ class Plan(Table):
         Predicted peak in bytes under the plan.
     plain : int
         Predicted peak in bytes if everything is kept.
-    fits : bool
-        Whether the peak is within the budget.
     overhead : float
         Predicted added time, as a share of the step: 0.05 for 5%.
     gap : float or None
@@ -46,10 +44,9 @@ class Plan(Table):
         The assumptions about facts that were not given.
     """
 
-    def __init__(self, fitted: Fitted, fits: bool, question: Question) -> None:
+    def __init__(self, fitted: Fitted, question: Question) -> None:
         self._fitted = fitted
         self._question = question
-        self.fits = fits
         self.peak = fitted.peak
         self.plain = fitted.plain
         self.overhead = fitted.overhead
@@ -57,7 +54,7 @@ class Plan(Table):
         self.device = fitted.device
         self.host = fitted.outcome.host
         self.assumed = list(fitted.step.assumed)
-        self._least: int | None = None if fits else fitted.needed
+        self._least: int | None = None
 
     @property
     def least(self) -> int:
@@ -67,6 +64,11 @@ class Plan(Table):
         return self._least
 
     # The names that plans of `tightfit.plan` have.
+
+    @property
+    def fits(self) -> bool:
+        """True: a plan that does not fit raises :class:`tightfit.BudgetTooSmall`."""
+        return True
 
     @property
     def network(self) -> str:
@@ -141,7 +143,7 @@ class Plan(Table):
 
     def svg(self) -> str:
         """Live bytes over the step, plain and planned, as an SVG document; the dashed line is the budget."""
-        return planned(self._fitted, self.fits)
+        return planned(self._fitted)
 
     def sweep(self, shares: Sequence[float] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)) -> Sweep:
         """What less memory costs: the added time under each of these shares of what plain needs, down to the least budget.
@@ -154,21 +156,21 @@ class Plan(Table):
         if not shares or min(shares) <= 0 or max(shares) > 10:
             raise BadInput(f"shares={list(shares)!r}: give shares of what plain needs, such as (0.8, 0.6, 0.4)")
         plans = []
+        refused = None
         for share in sorted(set(shares), reverse=True):
             fitted, fits = self._question.within(Share(share))
-            plans.append((share, Plan(fitted, fits, self._question)))
             if not fits:
+                refused = share
                 break
+            plans.append((share, Plan(fitted, self._question)))
         # A search within one of these budgets may have found less.
-        fit = [plan for _, plan in plans if plan.fits]
-        self._least = min([self.least, *(plan._fitted.needed for plan in fit)])
-        if not fit or self.least < min(plan._fitted.needed for plan in fit):
-            fitted, fits = self._question.within(self.least)
-            plans.append((self.least / self.plain, Plan(fitted, fits, self._question)))
-            plans.sort(key=lambda one: -one[0])
+        needed = [plan._fitted.needed for _, plan in plans]
+        self._least = min([self.least, *needed])
+        if not plans or self.least < min(needed):
+            plans.append((self.least / self.plain, Plan(self._question.planned(self.least), self._question)))
         by_share = checkpoints(json.dumps(self._fitted.step.data), [share for share, _ in plans])
         found = [(share, added) for (share, _), added in zip(plans, by_share, strict=True) if added is not None]
-        return Sweep(self.network, self.plain, self.least, self.device, plans, found)
+        return Sweep(self.network, self.plain, self.least, self.device, plans, found, refused)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan with its step as JSON, for ``tightfit plan --step``; compressed if the name ends in ``.gz``.
@@ -212,11 +214,8 @@ class Plan(Table):
             If the file cannot be written.
         """
         budget = self._shown()[0]["value"]
-        if self.fits:
-            share = f"; {100 * self.peak / max(self.plain, 1):.0f}% of plain" if self._fitted.schedule is not None else ""
-            three = [(text(self.peak), f"peak, of {budget}{share}"), (text(self.plain), "plain"), (f"{100 * self.overhead:.1f}%", "added time")]
-        else:
-            three = [("does not fit", f"in {budget}"), (text(self.least, enough=True), "least budget found"), (text(self.plain), "plain")]
+        share = f"; {100 * self.peak / max(self.plain, 1):.0f}% of plain" if self._fitted.schedule is not None else ""
+        three = [(text(self.peak), f"peak, of {budget}{share}"), (text(self.plain), "plain"), (f"{100 * self.overhead:.1f}%", "added time")]
         rows = "".join(
             f"<tr><td>{html.escape(row['tensor'])}</td><td>{text(row['bytes'])}</td><td>{row['decision']}</td></tr>" for row in self._rows()
         )
@@ -242,9 +241,11 @@ class Sweep(Table):
     plain, least
         What a plain step needs, and the least budget for which a plan was found.
     plans
-        By share, from the largest on, and for the least budget; the last may not fit.
+        By share, from the largest on, down to the least budget.
     checkpoints
         For each share in which checkpoints fit (Chen et al. 2016): the share, and their added time, by the same prediction.
+    refused
+        The largest share for which no plan was found; None if every share has a plan.
     """
 
     network: str
@@ -253,6 +254,7 @@ class Sweep(Table):
     device: str
     plans: list[tuple[float, Plan]]
     checkpoints: list[tuple[float, float]]
+    refused: float | None = None
 
     def __repr__(self) -> str:
         return f"<Sweep: {self.network}, plain {text(self.plain)}, least {text(self.least)}, predicted for {self.device}>"
@@ -260,9 +262,8 @@ class Sweep(Table):
     def _rows(self) -> list[dict[str, Any]]:
         return [
             {
-                "share": share, "budget_bytes": plan.budget_bytes, "fits": plan.fits, "peak_bytes": plan.peak if plan.fits else None,
-                "overhead": plan.overhead if plan.fits else None, "offloaded_bytes": plan.offloaded_bytes if plan.fits else None,
-                "recomputed_us": plan.recomputed_us if plan.fits else None, "checkpoints": dict(self.checkpoints).get(share),
+                "share": share, "budget_bytes": plan.budget_bytes, "peak_bytes": plan.peak, "overhead": plan.overhead,
+                "offloaded_bytes": plan.offloaded_bytes, "recomputed_us": plan.recomputed_us, "checkpoints": dict(self.checkpoints).get(share),
             }
             for share, plan in self.plans
         ]  # fmt: skip
@@ -270,14 +271,16 @@ class Sweep(Table):
     def _shown(self) -> list[dict[str, str]]:
         rows = []
         for share, plan in self.plans:
-            row = {"budget": size(plan.budget_bytes), "of plain": f"{100 * share:.0f}%"}
-            if plan.fits:
-                row |= {"added time": f"{100 * plan.overhead:.1f}%", "moved": size(plan.offloaded_bytes), "recomputed": f"{plan.recomputed_us / 1e3:.1f} ms"}
-            else:
-                row |= {"added time": f"does not fit (least {text(self.least, enough=True)})", "moved": "", "recomputed": ""}
             added = dict(self.checkpoints).get(share)
-            row["checkpoints"] = "" if added is None else f"{100 * added:.1f}%"
-            rows.append(row)
+            rows.append({
+                "budget": size(plan.budget_bytes), "of plain": f"{100 * share:.0f}%", "added time": f"{100 * plan.overhead:.1f}%",
+                "moved": size(plan.offloaded_bytes), "recomputed": f"{plan.recomputed_us / 1e3:.1f} ms",
+                "checkpoints": "" if added is None else f"{100 * added:.1f}%",
+            })  # fmt: skip
+        if self.refused is not None:
+            row = dict.fromkeys(rows[0], "")
+            least = f"does not fit (least {text(self.least, enough=True)})"
+            rows.append(row | {"budget": size(int(self.refused * self.plain)), "of plain": f"{100 * self.refused:.0f}%", "added time": least})
         return rows
 
     def _picture(self) -> str:
@@ -285,7 +288,7 @@ class Sweep(Table):
 
     def svg(self) -> str:
         """Added time against the budget, with checkpoints, plain and the least budget, as an SVG document."""
-        rows = [(plan.budget_bytes or self.plain, plan.overhead) for _, plan in self.plans if plan.fits]
+        rows = [(plan.budget_bytes or self.plain, plan.overhead) for _, plan in self.plans]
         others = [(int(share * self.plain), added) for share, added in self.checkpoints]
         return tradeoff(self.network, self.plain, rows, others, self.least, self.device)
 
@@ -302,12 +305,11 @@ class Sweep(Table):
         head = "".join(f"<th>{html.escape(name)}</th>" for name in rows[0])
         body = "".join("<tr>" + "".join(f"<td>{html.escape(value)}</td>" for value in row.values()) + "</tr>" for row in rows)
         table = f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
-        fit = [(share, plan) for share, plan in self.plans if plan.fits]
         three = [(text(self.plain), "plain"), (text(self.least, enough=True), f"least, {100 * self.least / self.plain:.0f}% of plain")]
-        three += [(f"{100 * plan.overhead:.1f}%", f"added time in {100 * share:.0f}% of plain") for share, plan in fit[-1:]]
+        three += [(f"{100 * plan.overhead:.1f}%", f"added time in {100 * share:.0f}% of plain") for share, plan in self.plans[-1:]]
         numbers = "".join(f"<div><b>{number}</b>{html.escape(what)}</div>" for number, what in three)
         # One point is no curve.
-        picture = f"<div class='wide'>{self.svg()}</div>" if len(fit) > 1 else ""
+        picture = f"<div class='wide'>{self.svg()}</div>" if len(self.plans) > 1 else ""
         _write(
             path,
             f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>{PAGE}<h1>{title}</h1><div class='three'>{numbers}</div>"
@@ -322,11 +324,11 @@ class LargestBatch:
     Attributes
     ----------
     batch
-        With a plan; 0 if not one sample fits.
+        With a plan.
     plain_batch
-        Without a plan, by the same predictions.
+        Without a plan, by the same predictions; 0 if not one sample fits.
     plan
-        The plan for `batch`; for one sample if none fits.
+        The plan for `batch`.
     """
 
     batch: int
@@ -334,8 +336,6 @@ class LargestBatch:
     plan: Plan
 
     def __repr__(self) -> str:
-        if not self.batch:
-            return f"<LargestBatch: none fits; {self.plan.network} needs at least {text(self.plan.least, enough=True)} for one sample>"
         return f"<LargestBatch: {self.batch} with a plan, {self.plain_batch} without: {self.plan._fitted.brief(self.plan.network)}>"
 
 

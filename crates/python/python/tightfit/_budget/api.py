@@ -167,7 +167,7 @@ def plan(
     ::
 
         plan = tightfit.torch.plan(model, x, budget="8GiB", optimizer=optimizer)
-        print(plan.fits, plan.peak, plan.least, plan.overhead)
+        print(plan.peak, plan.plain, plan.least, plan.overhead)
 
     Parameters
     ----------
@@ -187,6 +187,8 @@ def plan(
 
     Raises
     ------
+    BudgetTooSmall
+        If no plan was found within the budget. ``needed_bytes`` is the least that was found.
     BadInput
         If the budget is no size, or the model cannot be rehearsed.
     """
@@ -195,8 +197,7 @@ def plan(
     given = budget_of(budget, question.device) if budget is not None else None
     if given is None:
         given = card.room if card is not None and card.room is not None else UNLIMITED
-    fitted, fits = question.within(given)
-    return Plan(fitted, fits, question)
+    return Plan(question.planned(given), question)
 
 
 def _question(
@@ -240,6 +241,8 @@ def largest_batch(
 
     Raises
     ------
+    BudgetTooSmall
+        If not one sample fits.
     BadInput
         If the budget is no size, or the model cannot be rehearsed.
     """
@@ -256,8 +259,9 @@ def largest_batch(
     plain = largest(lambda batch: asked(batch).plain, size)
     best = largest_fitting(lambda batch: asked(batch).fits(size), plain)
     question = asked(max(best, 1))
-    fitted, found = question.within(size)
-    return LargestBatch(best, plain, Plan(fitted, found, question))
+    if not best:
+        question.name += " with one sample"
+    return LargestBatch(best, plain, Plan(question.planned(size), question))
 
 
 class Budget:

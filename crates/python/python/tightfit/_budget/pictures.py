@@ -122,7 +122,7 @@ def _unit(size: float) -> tuple[int, str]:
     return 1, "bytes"
 
 
-def memory(name: str, plain: Sequence[int], planned: Sequence[int], backward_start: int, budget: int | None, names: Sequence[str], planned_is: str) -> str:
+def memory(name: str, plain: Sequence[int], planned: Sequence[int], backward_start: int, budget: int | None, names: Sequence[str]) -> str:
     """Live bytes over the operations of a step, plain and planned, with the peaks and the budget in numbers. `backward_start` is the first
     operation of the backward pass."""
     top = max(*plain, *planned, 1)
@@ -131,7 +131,7 @@ def memory(name: str, plain: Sequence[int], planned: Sequence[int], backward_sta
     unit, unit_name = _unit(top)
     marks = _ticks(top / unit)
     count = max(len(plain), 2)
-    curves = (plain, _PLAIN, "plain"), (planned, _OURS, planned_is)
+    curves = (plain, _PLAIN, "plain"), (planned, _OURS, "planned")
     keys, peaks = [], []
     for live, color, what in curves:
         at = max(range(len(live)), key=live.__getitem__)
@@ -154,7 +154,7 @@ def memory(name: str, plain: Sequence[int], planned: Sequence[int], backward_sta
     band = max(1, len(names) // 240)
     for at in range(0, len(names), band):
         left, right = axes.x(at), axes.x(min(at + band, count - 1))
-        tip = f"{names[at]}: plain {text(plain[at])}, {planned_is} {text(planned[min(at, len(planned) - 1)])}"
+        tip = f"{names[at]}: plain {text(plain[at])}, planned {text(planned[min(at, len(planned) - 1)])}"
         body += (
             f"<rect x='{left:.1f}' y='{axes.top}' width='{max(right - left, 0.5):.1f}' height='{_PLOT}' fill='#000' "
             f"fill-opacity='0'><title>{html.escape(tip)}</title></rect>"
@@ -164,13 +164,12 @@ def memory(name: str, plain: Sequence[int], planned: Sequence[int], backward_sta
     return _picture(axes, keys, labels, [(0, "forward pass"), (backward_start, "backward pass")], ys, f"{name}: memory over a step", body)
 
 
-def planned(fitted: Fitted, fits: bool = True) -> str:
+def planned(fitted: Fitted) -> str:
     """Live bytes over a step, plain and planned; the dashed line is the budget."""
     data, lives = fitted.step.data, fitted.lives
     names = [f"{operation['name']} in {data['groups'][operation['group']]['name']}" for operation in lives.operations]
     budget = fitted.budget if fitted.budget < UNLIMITED else None
-    what = "planned" if fits else "the least plan found, which does not fit"
-    return memory(str(data["name"]), fitted.decided.plain.live, fitted.outcome.live, lives.backward_start, budget, names, what)
+    return memory(str(data["name"]), fitted.decided.plain.live, fitted.outcome.live, lives.backward_start, budget, names)
 
 
 def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | None) -> str:

@@ -18,7 +18,7 @@ from .memory.reservation import InitialReservation
 from .memory.sizes import UNLIMITED, Share, text
 from .plan.buckets import bucket_bytes
 from .plan.fitted import Fitted
-from .plan.make import least_of, make_plan, step_of
+from .plan.make import least_of, make_plan, misfit, step_of
 from .plan.liveness import Lives
 from .plan.simulate import simulate
 from .plan.watch import Assumed
@@ -98,6 +98,19 @@ class Question:
         if not fitted.fits:
             fitted = replace(self._lower(fitted), budget=budget)
         return fitted, fitted.fits
+
+    def planned(self, budget: int | Share) -> Fitted:
+        """The plan within a budget.
+
+        Raises
+        ------
+        BudgetTooSmall
+            If none fits.
+        """
+        fitted, fits = self.within(budget)
+        if not fits:
+            raise misfit(self.name, fitted.step, fitted.outcome, fitted.budget, fitted.needed)
+        return fitted
 
     def fits(self, budget: int) -> bool:
         """Whether a plan within a budget is found."""

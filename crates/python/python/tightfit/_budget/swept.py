@@ -22,7 +22,7 @@ def end_with_sweep(fitted: Fitted, host: int | None, recomputes: bool, page: str
 
     question = Question.of(fitted, host, recomputes)
     with say_if_slow("still planning within several budgets"):
-        sweep = Plan(fitted, True, question).sweep()
+        sweep = Plan(fitted, question).sweep()
     sys.stdout.flush()
     print(sweep.table(), flush=True)
     if page != "-":

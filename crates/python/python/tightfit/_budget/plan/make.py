@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-from ...errors import DoesNotFit
+from ...errors import BudgetTooSmall, DoesNotFit
 from ..memory.allocator import most_reserved
 from ..memory.reservation import InitialReservation
 from ..memory.sizes import text
@@ -91,7 +91,7 @@ def make_plan(
 
     Raises
     ------
-    DoesNotFit
+    BudgetTooSmall
         If `must_fit`, and no plan within the budget is found. The error states the least budget found, and names the operation that needs it.
     """
     recorder = rehearsal.recorder
@@ -282,17 +282,20 @@ def _with_least(fitted: Fitted) -> Fitted:
     return best
 
 
-def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> DoesNotFit:
+def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> BudgetTooSmall:
     """The error for a budget that is too small: the name of the model, the least budget found, and the reason."""
+    operation = step.data["operations"][outcome.at]
     host = step.data["machine"]["host_bytes"]
     # Host memory that holds all movable tensors is not the limiting factor.
     movable = sum(tensor["bytes"] for tensor in step.data["tensors"] if tensor["residence"] == "movable")
     beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
     gaps = f", with {text(least - outcome.peak)} for gaps between the blocks of PyTorch's allocator" if least > outcome.peak else ""
-    return DoesNotFit(
+    return BudgetTooSmall(
         f"{name} does not fit in {text(budget)}{beside}: it needs at least {text(least, enough=True)}{gaps}. {_peak(step, outcome, budget)}",
         least,
         budget,
+        least,
+        step.data["groups"][operation["group"]]["name"],
     )
 
 
