@@ -233,6 +233,22 @@ def test_a_share_is_of_plain_and_a_card_has_its_memory():
     assert (card.device, card.budget_bytes) == ("4090", (24564 - 1024) << 20)
 
 
+def test_a_sweep_has_the_plans_of_the_command(command, tmp_path):
+    sweep = tightfit.plan("resnet18", assume=True).sweep((1.0, 0.75, 0.5, 0.01))
+    theirs = csv.DictReader(io.StringIO(command(*"plan resnet18 --batch 32 --assume --sweep 50..100:25 --format csv".split())))
+    expected = {int(row["budget_bytes"]): float(row["step_time_us"]) for row in theirs}
+    found = {plan.budget_bytes: plan.step_time_us for _, plan in sweep.plans}
+    assert expected.items() <= found.items() and len(found) == 4
+    assert sweep.refused == 0.01 and sweep.plans[-1][1].budget_bytes == sweep.least
+    assert "does not fit (least" in sweep.table() and "h200 (assumed)" in sweep.svg()
+    sweep.html(tmp_path / "sweep.html")
+    assert "<svg" in (tmp_path / "sweep.html").read_text()
+    copy = pickle.loads(pickle.dumps(sweep.plans[0][1]))
+    assert copy.sweep((1.0,)).plans[0][1] == sweep.plans[0][1]
+    with pytest.raises(tightfit.BadInput, match="0.8, 0.6"):
+        copy.sweep((0,))
+
+
 def test_a_plan_reaches_worker_processes(small):
     copy = pickle.loads(pickle.dumps(small))
     assert copy == small and copy.to_dict() == small.to_dict() and copy.svg() == small.svg()

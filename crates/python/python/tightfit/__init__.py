@@ -31,6 +31,7 @@ from ._optimize import front, optimize
 from ._plan import plan
 from ._profile import Profile, default_cache, merge
 from ._verify import verify
+from ._sweep import Sweep
 from .limits import set_limits
 from .planned import Attempt, Plan, PlannedLayer, PlannedTensor
 from .results import (
@@ -78,6 +79,7 @@ __all__ = [
     "Profile",
     "SideBySide",
     "Skipped",
+    "Sweep",
     "Undivided",
     "Verification",
     "Verified",

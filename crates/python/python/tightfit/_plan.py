@@ -133,6 +133,14 @@ def plan(
     <Plan lenet b64: 12.2 MiB of 16.0 MiB, 99.6 µs, overlap, assumed h200>
     >>> found.tensors[0].fate
     'kept'
+    >>> print(found.sweep((1.0, 0.8)).table())
+    <Sweep: lenet, plain 12.16 MiB, least 11.98 MiB, predicted for h200 (assumed)>
+    <BLANKLINE>
+      budget  of plain  added time                          moved  recomputed
+    12.2 MiB  100%      0.0%                                  0 B      0.0 ms
+    12.0 MiB  98%       6.0%                            196.0 KiB      0.0 ms
+     9.7 MiB  80%       does not fit (least 11.98 MiB)
+    <BLANKLINE>
     """
     if (network is None) == (step is None):
         raise BadInput("name a network, or a recorded step with step=, and not both")
@@ -146,32 +154,30 @@ def plan(
     is_chosen = backend != "auto" or profile is not None
     share = share_of(budget)
     recordings, on = words(backend, profile, cache, device, threads, cudnn)
-    planned = _native.plan(
-        recordings,
-        {
-            "network": None if network is None else name_of(network),
-            "step": step,
-            "batch": _BATCH if batch is None else samples(batch),
-            "budget": None if budget is None or share is not None else size(budget),
-            "share": None if share is None else share.value,
-            "host_budget": size(host_budget),
-            "policy": policy,
-            "algorithms": algorithms,
-            "divide": divide,
-            "sizes": sizes,
-            "types": types,
-            "costs": costs,
-            "inference": inference,
-            "adamw": solver == "adamw",
-            "freeze": [freeze] if isinstance(freeze, str) else list(freeze),
-            "momentum": momentum,
-            "plan_time": plan_time,
-            "assume": False if is_chosen else assume,
-            "deterministic": deterministic,
-            "exact_class": exact_class,
-            "on": on,
-        },
-    )
+    asked = {
+        "network": None if network is None else name_of(network),
+        "step": step,
+        "batch": _BATCH if batch is None else samples(batch),
+        "budget": None if budget is None or share is not None else size(budget),
+        "share": None if share is None else share.value,
+        "host_budget": size(host_budget),
+        "policy": policy,
+        "algorithms": algorithms,
+        "divide": divide,
+        "sizes": sizes,
+        "types": types,
+        "costs": costs,
+        "inference": inference,
+        "adamw": solver == "adamw",
+        "freeze": [freeze] if isinstance(freeze, str) else list(freeze),
+        "momentum": momentum,
+        "plan_time": plan_time,
+        "assume": False if is_chosen else assume,
+        "deterministic": deterministic,
+        "exact_class": exact_class,
+        "on": on,
+    }
+    planned = _native.plan(recordings, asked)
     for note in planned.notes():
         warnings.warn(note, stacklevel=2)
-    return read_plan(planned)
+    return read_plan(planned, (recordings, asked))

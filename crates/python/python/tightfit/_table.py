@@ -25,14 +25,14 @@ def time(time_us: float | None) -> str:
     return f"{time_us / 1000:.2f} ms" if time_us >= 1000 else f"{time_us:.1f} µs"
 
 
-def size(count: int | None, *, enough: bool = False) -> str:
-    """A number of bytes for people; rounded up where it is ``enough`` only then."""
+def size(count: int | None, *, enough: bool = False, digits: int = 1) -> str:
+    """A number of bytes for people, with decimals; rounded up where it is ``enough`` only then."""
     if count is None:
         return "unlimited"
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
-            number = -(-count * 10 // unit) / 10 if enough else count / unit
-            return f"{number:.1f} {name}"
+            number = -(-count * 10**digits // unit) / 10**digits if enough else count / unit
+            return f"{number:.{digits}f} {name}"
     return f"{count} B"
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _native
+from ._sweep import SHARES, Sweep, sweep
 from ._table import Table, data_frame, size, time
 
 if TYPE_CHECKING:
@@ -113,6 +115,7 @@ class Plan(Table):
     layers: tuple[PlannedLayer, ...]
     tensors: tuple[PlannedTensor, ...]
     _planned: _native.Planned = field(repr=False, compare=False)
+    _asked: tuple[_native.Recordings | None, dict[str, Any]] = field(repr=False, compare=False)
 
     # The names that plans of `tightfit.torch.plan` have.
 
@@ -123,6 +126,11 @@ class Plan(Table):
 
     @property
     def peak(self) -> int:
+        """As ``peak_bytes``."""
+        return self.peak_bytes
+
+    @property
+    def needed(self) -> int:
         """As ``peak_bytes``."""
         return self.peak_bytes
 
@@ -202,6 +210,25 @@ class Plan(Table):
         """Live bytes over the step, by kind, as an SVG document; the dashed line is the budget."""
         return self._planned.svg()
 
+    def sweep(self, shares: Sequence[float] = SHARES) -> Sweep:
+        """Plans the step with less memory: the added time under each of these shares of plain, down to the least budget of the policy.
+
+        Measures what no cache has.
+
+        Raises
+        ------
+        BadInput
+            If a share is not above 0, or above 10, as percentages are.
+        """
+        recordings, asked = self._asked
+
+        def within(budget: int) -> Plan:
+            words = asked | {"budget": budget, "share": None}
+            return read_plan(_native.plan(recordings, words), (recordings, words))
+
+        device = f"{self.device} (assumed)" if self.backend == "assumed" else self.device
+        return sweep(self, shares, within, lambda plans: min([self.min_feasible_bytes, *(plan.needed for plan in plans)]), device)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan for ``tightfit train --plan`` or ``tightfit predict --plan``; compressed if the name ends in ``.gz``.
 
@@ -231,11 +258,11 @@ class Plan(Table):
 
 
 #: The keys of the command's JSON that are fields as they are.
-_PLAIN = [name for name in Plan.__dataclass_fields__ if name not in ("attempts", "layers", "tensors", "_planned")]
+_PLAIN = [name for name in Plan.__dataclass_fields__ if name not in ("attempts", "layers", "tensors", "_planned", "_asked")]
 
 
-def read_plan(planned: _native.Planned) -> Plan:
-    """Reads the JSON of ``tightfit plan``."""
+def read_plan(planned: _native.Planned, asked: tuple[_native.Recordings | None, dict[str, Any]]) -> Plan:
+    """Reads the JSON of ``tightfit plan``, which was asked with these words."""
     document = json.loads(planned.json())
     maps = {of["layers"][0]: of for of in reversed(document["maps"]) if of["layers"]}
     layers = tuple(
@@ -257,4 +284,5 @@ def read_plan(planned: _native.Planned) -> Plan:
         layers=layers,
         tensors=tuple(PlannedTensor(**tensor) for tensor in json.loads(planned.tensors())),
         _planned=planned,
+        _asked=asked,
     )

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._sweep import Sweep
 from ..errors import BadInput
-from .answer import LargestBatch, Plan, Sweep
+from .answer import LargestBatch, Plan
 from .eager.hooks import fitted_by, install, uninstall
 from .eager.running import push_hooks
 from .eager.session import Session

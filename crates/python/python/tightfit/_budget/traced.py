@@ -25,11 +25,12 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from .._pictures import over_time, planned
+from .._sweep import page
 from . import trace
 from .eager.running import running
 from .memory.sizes import UNLIMITED, text
 from .messages import say
-from .pictures import PAGE, over_time, planned
 from .record.cost import device_name
 from .record.rehearse import is_recording
 from .trace import Mark, Record, Span
@@ -309,13 +310,9 @@ class Traced:
         samples = [((when - self._zero) / 1e6, used) for when, used in self.memory]
         measured = over_time(f"{self._memory_is()}, measured on {device}", samples, max(budgets) if budgets and on_gpu else None)
         note = "" if on_gpu else "<p>On a CPU, no memory is saved: a budget is only rehearsed, and the process holds what is moved.</p>"
-        title = html.escape(" ".join([Path(sys.argv[0] or "python").name, *sys.argv[1:]]))
+        title = " ".join([Path(sys.argv[0] or "python").name, *sys.argv[1:]])
         said = "".join(f"<p>{html.escape(plan.brief(str(plan.step.data['name'])))}.</p>" for plan in plans)
-        return (
-            f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>{PAGE}<h1>{title}</h1><div class='three'>"
-            + "".join(f"<div><b>{number}</b>{html.escape(what)}</div>" for number, what in three)
-            + f"</div>{said}{note}" + "".join(f"<div class='wide'>{part}</div>" for part in (measured, *map(planned, plans))) + "</html>"
-        )
+        return page(title, three, said + note + "".join(f"<div class='wide'>{part}</div>" for part in (measured, *map(planned, plans))))
 
     # The end.
 

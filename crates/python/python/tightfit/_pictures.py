@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import math
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from .memory.sizes import UNLIMITED, text
+
+from ._table import size
 
 if TYPE_CHECKING:
-    from .plan.fitted import Fitted
+    from ._budget.plan.fitted import Fitted
 
-__all__ = ["PAGE", "memory", "over_time", "planned", "tradeoff"]
+__all__ = ["PAGE", "memory", "over_time", "planned", "text", "tradeoff"]
+
+#: A size as a label.
+text = functools.partial(size, digits=2)
 
 # Narrow, so that a phone can show it whole, with letters of a readable size.
 _WIDTH, _PLOT = 560, 220
@@ -168,7 +174,7 @@ def planned(fitted: Fitted) -> str:
     """Live bytes over a step, plain and planned; the dashed line is the budget."""
     data, lives = fitted.step.data, fitted.lives
     names = [f"{operation['name']} in {data['groups'][operation['group']]['name']}" for operation in lives.operations]
-    budget = fitted.budget if fitted.budget < UNLIMITED else None
+    budget = fitted.budget if fitted.budget < sys.maxsize else None
     return memory(str(data["name"]), fitted.decided.plain.live, fitted.outcome.live, lives.backward_start, budget, names)
 
 
