@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -229,6 +230,10 @@ def test_a_share_is_of_plain_and_a_card_has_its_memory():
         assert found.batch == 32 and found.budget_bytes == int(0.6 * plain.plain)
         assert found.plain == plain.plain and found.least <= found.peak <= found.budget_bytes
     assert tightfit.plan("lenet", 8, assume=True, budget=float(1 << 30)).budget_bytes == 1 << 30
+    with pytest.raises(tightfit.BudgetTooSmall, match=r"The budget is 20% of plain's \S+ MiB; at least (\d+)% is needed") as refused:
+        tightfit.plan("resnet18", assume=True, budget="20%")
+    enough = re.search(r"(\d+)% is needed", str(refused.value))[1]
+    assert tightfit.plan("resnet18", assume=True, budget=f"{enough}%").least <= refused.value.needed_bytes
     card = tightfit.plan("lenet", 8, assume=True, costs="RTX 4090")
     assert (card.device, card.budget_bytes) == ("4090", (24564 - 1024) << 20)
 
@@ -240,7 +245,7 @@ def test_a_sweep_has_the_plans_of_the_command(command, tmp_path):
     found = {plan.budget_bytes: plan.step_time_us for _, plan in sweep.plans}
     assert expected.items() <= found.items() and len(found) == 4
     assert sweep.refused == 0.01 and sweep.plans[-1][1].budget_bytes == sweep.least
-    assert "does not fit (least" in sweep.table() and "h200 (assumed)" in sweep.svg()
+    assert "does not fit" in sweep.table() and "h200 (assumed)" in sweep.svg()
     sweep.html(tmp_path / "sweep.html")
     assert "<svg" in (tmp_path / "sweep.html").read_text()
     copy = pickle.loads(pickle.dumps(sweep.plans[0][1]))

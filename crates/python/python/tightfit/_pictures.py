@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import math
 import sys
@@ -10,15 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 
-from ._table import size
+from ._table import text
 
 if TYPE_CHECKING:
     from ._budget.plan.fitted import Fitted
 
-__all__ = ["PAGE", "memory", "over_time", "planned", "text", "tradeoff"]
-
-#: A size as a label.
-text = functools.partial(size, digits=2)
+__all__ = ["PAGE", "memory", "over_time", "planned", "tradeoff"]
 
 # Narrow, so that a phone can show it whole, with letters of a readable size.
 _WIDTH, _PLOT = 560, 220

@@ -9,8 +9,9 @@ from . import _native
 from ._device import samples, words
 from ._networks import NetworkLike, name_of
 from ._profile import PathLike, Profile, Size, size
-from ._share import share_of
-from .errors import BadInput
+from ._share import percent, share_of
+from ._table import text
+from .errors import BadInput, BudgetTooSmall
 from .planned import Plan, read_plan
 
 SOLVERS = ("sgd", "adamw")
@@ -136,10 +137,10 @@ def plan(
     >>> print(found.sweep((1.0, 0.8)).table())
     <Sweep: lenet, plain 12.16 MiB, least 11.98 MiB, predicted for h200 (assumed)>
     <BLANKLINE>
-      budget  of plain  added time                          moved  recomputed
-    12.2 MiB  100%      0.0%                                  0 B      0.0 ms
-    12.0 MiB  98%       6.0%                            196.0 KiB      0.0 ms
-     9.7 MiB  80%       does not fit (least 11.98 MiB)
+      budget  of plain  added time        moved  recomputed
+    12.2 MiB  100%      0.0%                0 B      0.0 ms
+    12.0 MiB  98%       6.0%          196.0 KiB      0.0 ms
+     9.7 MiB  80%       does not fit
     <BLANKLINE>
     """
     if (network is None) == (step is None):
@@ -177,7 +178,14 @@ def plan(
         "exact_class": exact_class,
         "on": on,
     }
-    planned = _native.plan(recordings, asked)
+    try:
+        planned = _native.plan(recordings, asked)
+    except BudgetTooSmall as error:
+        if share is None:
+            raise
+        plain = round(error.limit_bytes / share.value)
+        what = f"{error}. The budget is {share} of plain's {text(plain)}; at least {percent(error.needed_bytes, plain)} is needed"
+        raise BudgetTooSmall(what, error.needed_bytes, error.limit_bytes, error.least_bytes, error.layer) from None
     for note in planned.notes():
         warnings.warn(note, stacklevel=2)
     return read_plan(planned, (recordings, asked))

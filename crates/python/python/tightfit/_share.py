@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from ._table import text
 from .errors import BadInput
 
-__all__ = ["Share", "share_of"]
+__all__ = ["OfPlain", "Share", "as_given", "as_needed", "percent", "share_of"]
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,39 @@ class Share:
 
     value: float
 
-    def of(self, plain: int) -> int:
+    def of(self, plain: int) -> OfPlain:
         """The bytes, once it is known what plain needs."""
-        return max(1, int(self.value * plain))
+        found = OfPlain(max(1, int(self.value * plain)))
+        found.share, found.plain = self, plain
+        return found
 
     def __str__(self) -> str:
         return f"{100 * self.value:g}%"
+
+
+class OfPlain(int):
+    """A budget in bytes that was given as a share of plain."""
+
+    share: Share
+    plain: int
+
+
+def as_given(budget: int) -> str:
+    """A budget for people: ``8.00 GiB``, or ``60% (387.00 KiB) of plain's 645.00 KiB``."""
+    if isinstance(budget, OfPlain):
+        return f"{budget.share} ({text(budget)}) of plain's {text(budget.plain)}"
+    return text(budget)
+
+
+def as_needed(needed: int, budget: int) -> str:
+    """The least budget, as a share too if that is how a budget was given: ``492.00 KiB``, or ``77% (492.00 KiB)``."""
+    size = text(needed, enough=True)
+    return f"{percent(needed, budget.plain)} ({size})" if isinstance(budget, OfPlain) else size
+
+
+def percent(needed: int, plain: int) -> str:
+    """The least whole percentage of plain that is enough."""
+    return f"{-(-100 * needed // plain)}%"
 
 
 def share_of(budget: Any, argument: str = "budget") -> Share | None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._pictures import PAGE, text, tradeoff
-from ._table import Table, size
+from ._pictures import PAGE, tradeoff
+from ._table import Table, size, text
 from .errors import BadInput, BudgetTooSmall, FileError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Sweep(Table):
             rows.append(row)
         if self.refused is not None:
             row = {"budget": size(int(self.refused * self.plain)), "of plain": f"{100 * self.refused:.0f}%"}
-            row["added time"] = f"does not fit (least {text(self.least, enough=True)})"
+            row["added time"] = "does not fit"
             rows.append(dict.fromkeys(rows[0], "") | row)
         return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import re
 import textwrap
 from collections.abc import Sequence
@@ -34,6 +35,10 @@ def size(count: int | None, *, enough: bool = False, digits: int = 1) -> str:
             number = -(-count * 10**digits // unit) / 10**digits if enough else count / unit
             return f"{number:.{digits}f} {name}"
     return f"{count} B"
+
+
+#: A number of bytes in a sentence.
+text = functools.partial(size, digits=2)
 
 
 def data_frame(rows: Sequence[dict[str, Any]]) -> DataFrame:

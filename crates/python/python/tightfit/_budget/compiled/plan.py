@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ..._share import as_given, as_needed
 from ...errors import DoesNotFit
 from ..memory.sizes import Share, text
 from . import private, properties
@@ -200,7 +201,7 @@ class Plan:
         self.inferred = self.terms.outside + found
         if self.inferred > self.terms.budget:
             raise DoesNotFit(
-                f"the compiled graph without gradients does not fit in {text(self.terms.budget)}: it needs {text(self.inferred)} "
+                f"the compiled graph without gradients does not fit in {as_given(self.terms.budget)}: it needs {as_needed(self.inferred, self.terms.budget)} "
                 f"({text(self.terms.outside)} of it beside the graph's own buffers)",
                 self.inferred, self.terms.budget,
             )  # fmt: skip
@@ -340,7 +341,7 @@ class Plan:
         division = self.choice.division
         where = f"Memory peaks in the {division.pass_at} pass, at {division.at} in the compiled graph."
         return DoesNotFit(
-            f"the compiled graph does not fit in {text(self.terms.budget)}: it needs at least {text(needed, enough=True)} "
+            f"the compiled graph does not fit in {as_given(self.terms.budget)}: it needs at least {as_needed(needed, self.terms.budget)} "
             f"({text(self.terms.outside)} of it beside the graph's own buffers). {where}",
             needed, self.terms.budget,
         )  # fmt: skip

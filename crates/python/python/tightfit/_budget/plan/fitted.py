@@ -194,8 +194,6 @@ class Fitted:
     def brief(self, name: str) -> str:
         """The first facts for a user, on one line."""
         where = f"predicted for {self.device}"
-        if self.peak > self.budget:
-            return f"{name} does not fit in {text(self.budget)} (plain needs {text(self.plain)}); it needs at least {text(self.needed, enough=True)}"
         if self.schedule is None:
             within = "" if self.budget >= UNLIMITED else f" and fits in {text(self.budget)}; nothing is changed"
             return f"{name} needs {text(self.plain)}{within}"
@@ -218,9 +216,6 @@ class Fitted:
 
     def line(self, name: str) -> str:
         """The actions of the plan, on one line."""
-        if self.peak > self.budget:
-            least = text(self.needed, enough=True)
-            return f"{name}: does not fit in {text(self.budget)} (plain {text(self.plain)}); it needs at least {least}"
         if self.schedule is None:
             fits = "" if self.budget >= UNLIMITED else f" fits in {text(self.budget)}; nothing is changed"
             return f"{name}: predicted peak {text(self.peak)}{fits}"

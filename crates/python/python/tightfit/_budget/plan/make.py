@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import torch
 
+from ..._share import as_given, as_needed
 from ...errors import BudgetTooSmall, DoesNotFit
 from ..memory.allocator import most_reserved
 from ..memory.reservation import InitialReservation
@@ -282,19 +283,19 @@ def _with_least(fitted: Fitted) -> Fitted:
     return best
 
 
-def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> BudgetTooSmall:
+def misfit(name: str, step: Step, outcome: Outcome, budget: int, needed: int) -> BudgetTooSmall:
     """The error for a budget that is too small: the name of the model, the least budget found, and the reason."""
     operation = step.data["operations"][outcome.at]
     host = step.data["machine"]["host_bytes"]
     # Host memory that holds all movable tensors is not the limiting factor.
     movable = sum(tensor["bytes"] for tensor in step.data["tensors"] if tensor["residence"] == "movable")
     beside = f" and at most {text(host)} of host memory" if host is not None and host < movable else ""
-    gaps = f", with {text(least - outcome.peak)} for gaps between the blocks of PyTorch's allocator" if least > outcome.peak else ""
+    gaps = f", with {text(needed - outcome.peak)} for gaps between the blocks of PyTorch's allocator" if needed > outcome.peak else ""
     return BudgetTooSmall(
-        f"{name} does not fit in {text(budget)}{beside}: it needs at least {text(least, enough=True)}{gaps}. {_peak(step, outcome, budget)}",
-        least,
+        f"{name} does not fit in {as_given(budget)}{beside}: it needs at least {as_needed(needed, budget)}{gaps}. {_peak(step, outcome, budget)}",
+        needed,
         budget,
-        least,
+        needed,
         step.data["groups"][operation["group"]]["name"],
     )
 
@@ -302,7 +303,7 @@ def misfit(name: str, step: Step, outcome: Outcome, budget: int, least: int) -> 
 def too_small(name: str, lasting: int, budget: int) -> DoesNotFit:
     """The error for a budget that is smaller than the bytes that stay from step to step under any plan."""
     return DoesNotFit(
-        f"{name} does not fit in {text(budget)}: weights, gradients and the optimizer's state alone take "
+        f"{name} does not fit in {as_given(budget)}: weights, gradients and the optimizer's state alone take "
         f"{text(lasting, enough=True)}; give a larger budget, or use an optimizer that keeps less state",
         lasting,
         budget,

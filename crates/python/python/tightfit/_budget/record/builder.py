@@ -55,7 +55,6 @@ class Builder:
         self.of: dict[tuple[int, int], int] = {}
         self.values: dict[int, list[tuple[int, int]]] = {}
         self.externals: dict[int, list[External]] = {}
-        self.stage_of_event = [""] * len(recorder.timeline)
         self.saved = {(pack.view.storage, pack.view.writes) for pack in recorder.packs}
         self.parts: list[list[Operation]] = []
         # Their conjugation does not lie in their bytes.
