@@ -71,6 +71,8 @@ def test_phases_copies_and_reruns_are_traced_and_nothing_else_changes(slow, tmp_
     plain, traced = start(tmp_path, 10, None, program), start(tmp_path, 10, program=program)
     (expected, _), (out, error) = plain.communicate(), traced.communicate()
     assert traced.returncode == 0 and out == expected, error
+    last = f"tightfit: the trace of 10 steps is in {tmp_path / 'run.json'}, and the page with its memory in {tmp_path / 'run.html'}"
+    assert error.splitlines().count(last) == 1, error
     about, spans = checked(tmp_path)
     assert about["steps"] == 10 and about["models"][0]["plain_bytes"] > about["models"][0]["peak_bytes"]
     found = Counter((track, event["name"].split(" ")[0]) for track, event in spans)
@@ -108,7 +110,7 @@ def test_a_full_disk_costs_what_does_not_fit_alone(tmp_path):
     plain, traced = start(tmp_path, 20, None), start(tmp_path, 20, preexec_fn=limit)
     (expected, _), (out, error) = plain.communicate(), traced.communicate()
     assert traced.returncode == 0 and out == expected, error
-    assert error.count("cannot write the trace") == 1 and "File too large" in error
+    assert error.count("cannot write the trace") == 1 and "File too large" in error and "the trace of" not in error
     about, spans = checked(tmp_path)
     assert 0 < about["steps"] < 20 and sum(track == "steps" for track, _ in spans) == about["steps"]
 
@@ -123,7 +125,7 @@ def test_the_first_steps_are_traced(tmp_path):
     traced = start(tmp_path, 105, program=PROGRAM.replace("32, 32", "4, 4"), budget="1GiB")
     out, error = traced.communicate()
     assert traced.returncode == 0 and "step 105" in out, error
-    assert error.count("the trace has its first 100 steps") == 1
+    assert error.count("the trace of 100 steps is in") == 1 and "run.html; the program goes on without it" in error
     assert checked(tmp_path)[0]["steps"] == 100
 
 

@@ -142,8 +142,7 @@ class Traced:
         self._began = self.record.mark()
         self.write()
         if self.steps == STEPS or self.spans >= SPANS:
-            say(f"the trace has its first {self.steps} steps, in {self.path}; the program goes on without it")
-            self.end()
+            self.end("; the program goes on without it")
         elif self.steps == _SHOWN:
             self._show()
 
@@ -277,10 +276,10 @@ class Traced:
         """The page of the trace, in the same folder."""
         return self.path.with_suffix(".html")
 
-    def _show(self) -> None:
-        """Writes the page; a page that was there stays until this one is whole."""
+    def _show(self) -> bool:
+        """Writes the page, if there is memory to show. A page that was there stays until this one is whole."""
         if not self.memory:
-            return
+            return False
         beside = self.page.with_name(f"{self.page.name}.{self._process}")
         try:
             try:
@@ -290,6 +289,8 @@ class Traced:
                 beside.unlink(missing_ok=True)
         except OSError as error:
             say(f"cannot write the page {self.page}: {error.strerror}")
+            return False
+        return True
 
     def content(self) -> str:
         """Three numbers, memory over the steps as measured, and over a step as planned."""
@@ -327,8 +328,8 @@ class Traced:
             os.close(self._file)
             self._file = None
 
-    def end(self) -> None:
-        """Writes what is left, once."""
+    def end(self, rest: str = "") -> None:
+        """Writes what is left, once, and says where it is; `rest` ends the line."""
         if trace.record is not self.record or os.getpid() != self._process:
             return
         try:
@@ -336,7 +337,9 @@ class Traced:
         except RuntimeError as error:
             # A failed GPU has no times.
             say(f"the trace lacks its last steps: {error}")
-        self._show()
+        page = f", and the page with its memory in {self.page}" if self._show() else ""
+        if self._file is not None:
+            say(f"the trace of {self.steps} steps is in {self.path}{page}{rest}")
         self._stop()
 
 
