@@ -8,6 +8,7 @@ use tightfit_onnx::{Model, Numbers, Shared};
 
 use crate::failure::Failure;
 use crate::message;
+use crate::options::must_exist;
 
 /// How many names a message lists.
 const SHOWN: usize = 3;
@@ -32,6 +33,7 @@ pub fn open(name: &str) -> Result<Opened, Failure> {
         )));
     }
     if path.extension().is_some_and(|extension| extension == "onnx") {
+        must_exist(path)?;
         let model = Model::read(path)?;
         return Ok(Opened { network: model.network().clone(), model: Some(model) });
     }

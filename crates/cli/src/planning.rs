@@ -19,7 +19,7 @@ use crate::estimate::{Work, foresee, usable};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::message;
-use crate::options::{Batch, Budget, Common, Planning, Shares, SolverName, sizes};
+use crate::options::{Batch, Budget, Common, Planning, Share, Shares, SolverName, sizes};
 use crate::progress::{Bar, Measuring};
 use crate::session::{Session, env, is_replay, must_support, report_spent};
 
@@ -68,6 +68,8 @@ pub struct Prepared {
     pub step: Step,
     pub costs: CostModel,
     pub options: Options,
+    /// The share that the budget was given as, and plain.
+    share: Option<(Share, Bytes)>,
 }
 
 /// The request for a plan.
@@ -101,7 +103,7 @@ impl Request<'_> {
         }
         let parts = part_sizes(&workload, &costs, &options)?;
         let fronts = measure(planning, &workload, (options.budget, free, parts), session, common, choices)?;
-        Prepared { step: workload.step(&fronts, &costs)?, costs, options }.within(planning)
+        Prepared { step: workload.step(&fronts, &costs)?, costs, options, share: None }.within(planning)
     }
 }
 
@@ -121,7 +123,9 @@ impl Prepared {
     /// The errors of [`plan()`].
     fn within(mut self, planning: &Planning) -> Result<Prepared, Failure> {
         if let Some(Budget::Share(share)) = planning.budget {
-            self.options.budget = share.of(self.plain()?);
+            let plain = self.plain()?;
+            self.options.budget = share.of(plain);
+            self.share = Some((share, plain));
         }
         Ok(self)
     }
@@ -155,8 +159,17 @@ impl Prepared {
     /// # Errors
     /// The errors of [`plan()`].
     pub fn plan(&self) -> Result<Plan, Failure> {
-        let Prepared { step, costs, options } = self;
-        drawn_up(step, costs, options)
+        let Prepared { step, costs, options, share } = self;
+        drawn_up(step, costs, options).map_err(|failure| match (share, &failure) {
+            (Some((share, plain)), Failure::Error(Error::OverBudget { needed, .. })) => {
+                let enough = (u128::from(needed.0) * 100).div_ceil(u128::from(plain.0.max(1)));
+                Failure::TooLarge(format!(
+                    "{}. The budget is {share} of plain's {plain}; at least {enough}% is needed",
+                    failure.text()
+                ))
+            }
+            _ => failure,
+        })
     }
 }
 
@@ -219,7 +232,7 @@ fn room(planning: &Planning) -> Bytes {
 
 fn split(prepared: plan::Prepared, planning: &Planning) -> Result<(Prepared, Device), Failure> {
     let plan::Prepared { step, costs, options, device } = prepared;
-    Ok((Prepared { step, costs, options }.within(planning)?, device))
+    Ok((Prepared { step, costs, options, share: None }.within(planning)?, device))
 }
 
 fn workload<'a>(

@@ -17,7 +17,7 @@ use super::run::{not_started, prepared};
 use super::run_budget::search_path;
 use crate::failure::{Failure, print};
 use crate::message;
-use crate::options::{Common, CompareOptions, Format, RunOptions, started};
+use crate::options::{Common, CompareOptions, Format, started};
 use crate::progress::Bar;
 
 /// Two medians that differ by no more than this are the same.
@@ -27,6 +27,9 @@ const FEWEST: usize = 5;
 /// The variables for our module: its output file, and the number of steps after which it ends the program.
 const FILE: &str = "TIGHTFIT_COMPARE";
 const STEPS: &str = "TIGHTFIT_COMPARE_STEPS";
+/// The beginning of our lines in a program's output, and the exit code of a program whose budget cannot be met.
+const OURS: &str = "tightfit: ";
+const REFUSED: i32 = 3;
 
 /// The measurements of a run.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -42,7 +45,7 @@ struct Ran {
 }
 
 pub fn run(options: &CompareOptions, common: &Common) -> Result<(), Failure> {
-    let path = search_path(&started(&options.run.command))?;
+    let path = search_path(&started(&options.run.command)?)?;
     let plain = plain(options, &path, common, "plain")?;
     let ours = tightfit(options, &path, common)?;
     let mut losses = Losses::of(&plain, &ours);
@@ -63,7 +66,7 @@ pub fn run(options: &CompareOptions, common: &Common) -> Result<(), Failure> {
 
 /// Runs the command as it is.
 fn plain(options: &CompareOptions, path: &OsString, common: &Common, what: &str) -> Result<Ran, Failure> {
-    let [program, arguments @ ..] = &started(&options.run.command)[..] else {
+    let [program, arguments @ ..] = &started(&options.run.command)?[..] else {
         return Err(Failure::Usage("no command to compare".to_owned()));
     };
     let mut command = Command::new(program);
@@ -105,9 +108,16 @@ fn noted(
         (!status.success()).then(|| (status, String::new()))
     } else {
         let output = command.output().map_err(|error| not_started(&command, &error))?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ours_of(&said, &options.run);
-        (!output.status.success()).then_some((output.status, said))
+        let said = String::from_utf8_lossy(&output.stderr);
+        let (mut ours, theirs): (Vec<&str>, Vec<&str>) = said.lines().partition(|line| line.starts_with(OURS));
+        let refused = (output.status.code() == Some(REFUSED)).then(|| ours.pop()).flatten();
+        if !options.run.quiet {
+            ours.iter().for_each(message::say);
+        }
+        if let Some(why) = refused {
+            return Err(Failure::TooLarge(why.trim_start_matches(OURS).to_owned()));
+        }
+        (!output.status.success()).then(|| (output.status, theirs.join("\n")))
     };
     drop(bar);
     let read = read(&file);
@@ -127,13 +137,6 @@ fn noted(
              a call of an optimizer's `step`, in a process that is started with the Python of the command",
             ran.map_or(0, |ran| ran.steps_ms.len())
         ))),
-    }
-}
-
-/// Shows tightfit's lines in the program's output.
-fn ours_of(said: &str, options: &RunOptions) {
-    if !options.quiet {
-        said.lines().filter(|line| line.starts_with("tightfit: ")).for_each(message::say);
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) fn not_started(command: &Command, error: &std::io::Error) -> Failure 
 /// [`Failure::Usage`] for options that do not go together; [`Failure::Wrong`] where a library or a package is missing.
 pub(super) fn prepared(options: &RunOptions, common: &Common) -> Result<(Command, Option<Budgeted>), Failure> {
     let devices = devices(common)?;
-    let given = started(&options.command);
+    let given = started(&options.command)?;
     let (limit, sizes) = (limit(options)?, options.sizes.get()?);
     let tune = options.tune().map_err(Failure::Usage)?;
     check_trace(options)?;

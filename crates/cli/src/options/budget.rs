@@ -25,6 +25,12 @@ pub enum Budget {
     Share(Share),
 }
 
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
 impl FromStr for Budget {
     type Err = String;
 
@@ -44,7 +50,7 @@ impl fmt::Display for Budget {
         match self {
             Budget::Bytes(Bytes::UNLIMITED) => f.write_str("unlimited"),
             Budget::Bytes(bytes) => write!(f, "{}B", bytes.0),
-            Budget::Share(Share(share)) => write!(f, "{share}%"),
+            Budget::Share(share) => share.fmt(f),
         }
     }
 }

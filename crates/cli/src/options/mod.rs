@@ -30,7 +30,7 @@ use tightfit_conv::{Layout, Operation, Types};
 use tightfit_units::Bytes;
 
 pub use batch::Batch;
-pub use budget::{Budget, RunBudget};
+pub use budget::{Budget, RunBudget, Share};
 pub use cache::{CacheAction, CacheOptions};
 pub use divide::DivideOption;
 pub use idle::definition;
@@ -39,6 +39,7 @@ pub use predict::{ForwardOptions, PredictOptions, TestOptions};
 pub use program::started;
 pub use run::{AutoOrBytes, CompareOptions, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
+pub use suggestions::must_exist;
 pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};
 pub use units::of_environment;
 pub use workspace::WorkspaceOptions;

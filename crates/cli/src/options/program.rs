@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command};
 
+use super::suggestions::must_exist;
+use crate::failure::Failure;
 use crate::preload::find_program;
 
 /// The commands that take a program.
@@ -44,16 +46,17 @@ fn takes_next(option: &Arg, word: &OsStr) -> bool {
 }
 
 /// The command that starts a program: a script that the shell would not start runs with Python.
-pub fn started(command: &[OsString]) -> Vec<OsString> {
-    let is_script = |word: &OsString| {
-        let path = Path::new(word);
-        path.extension().is_some_and(|ending| ending == "py")
-            && path.is_file()
-            && !find_program(word).is_some_and(may_run)
-    };
+///
+/// # Errors
+/// As [`must_exist`], for a script.
+pub fn started(command: &[OsString]) -> Result<Vec<OsString>, Failure> {
     let python = || ["python", "python3"].into_iter().find(|name| find_program(OsStr::new(name)).is_some());
-    let first = command.first().filter(|word| is_script(word)).map(|_| python().unwrap_or("python").into());
-    first.into_iter().chain(command.iter().cloned()).collect()
+    let script = command.first().filter(|word| {
+        Path::new(word).extension().is_some_and(|ending| ending == "py") && !find_program(word).is_some_and(may_run)
+    });
+    script.map_or(Ok(()), |script| must_exist(Path::new(script)))?;
+    let first = script.map(|_| python().unwrap_or("python").into());
+    Ok(first.into_iter().chain(command.iter().cloned()).collect())
 }
 
 fn may_run(file: PathBuf) -> bool {
@@ -94,13 +97,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("train.py").into_os_string();
         std::fs::write(&script, "").unwrap();
-        let words = started(&[script.clone(), "--lr".into()]);
+        let words = started(&[script.clone(), "--lr".into()]).unwrap();
         assert_eq!(words[1..], [script.clone(), "--lr".into()]);
         assert!(words[0].to_string_lossy().starts_with("python"));
         std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
-        assert_eq!(started(std::slice::from_ref(&script)), [script], "it names its own interpreter");
+        let own = started(std::slice::from_ref(&script)).unwrap();
+        assert_eq!(own, [script], "it names its own interpreter");
         let other: Vec<OsString> = vec!["python".into(), "train.py".into()];
-        assert_eq!(started(&other), other);
-        assert_eq!(started(&["none.py".into()]), ["none.py"]);
+        assert_eq!(started(&other).unwrap(), other);
+        let missing = folder.path().join("trian.py").into_os_string();
+        assert!(started(&[missing]).unwrap_err().text().ends_with("train.py?"));
     }
 }

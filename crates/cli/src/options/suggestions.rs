@@ -1,7 +1,11 @@
 //! The likely meaning of an option or a command that does not exist.
 
+use std::path::{Path, PathBuf};
+
 use clap::Command;
 use tightfit_units::distance;
+
+use crate::failure::Failure;
 
 /// Names from other tools, and their names here.
 const OPTIONS: [(&str, &str); 8] = [
@@ -44,6 +48,25 @@ pub fn command_for(written: &str, commands: &Command) -> Option<String> {
     })
 }
 
+/// Checks that a file exists.
+///
+/// # Errors
+/// [`Failure::Wrong`]; it names a file of the same kind with a similar name in the folder, if there is one.
+pub fn must_exist(path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        return Ok(());
+    }
+    let near = neighbor(path).map_or_else(String::new, |near| format!("; did you mean {}?", near.display()));
+    Err(Failure::Wrong(format!("there is no file {}{near}", path.display())))
+}
+
+fn neighbor(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let files = std::fs::read_dir(folder).ok()?.flatten().map(|file| PathBuf::from(file.file_name()));
+    let alike: Vec<PathBuf> = files.filter(|file| file.extension() == path.extension()).collect();
+    Some(path.with_file_name(nearest(path.file_name()?.to_str()?, alike.iter().filter_map(|file| file.to_str()))?))
+}
+
 /// The nearest name, if it is as near as a slip of the hand.
 fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let most = match written.chars().count() {
@@ -72,6 +95,24 @@ mod tests {
         assert_eq!(command_for("plna", &all).as_deref(), Some("tightfit plan"));
         assert_eq!(command_for("fit", &all).as_deref(), Some("tightfit run --budget 8GiB -- python train.py"));
         assert_eq!(command_for("hello", &all), None);
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_is_named_with_a_similar_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str| folder.path().join(name);
+        for name in ["train.py", "trian.txt", "model.onnx"] {
+            std::fs::write(of(name), "").unwrap();
+        }
+        assert!(must_exist(&of("train.py")).is_ok());
+        let said = |name: &str| must_exist(&of(name)).unwrap_err().text();
+        for (name, near) in [("trian.py", "train.py"), ("modell.onnx", "model.onnx")] {
+            assert_eq!(
+                said(name),
+                format!("there is no file {}; did you mean {}?", of(name).display(), of(near).display())
+            );
+        }
+        assert_eq!(said("evaluate.py"), format!("there is no file {}", of("evaluate.py").display()));
     }
 
     #[test]
