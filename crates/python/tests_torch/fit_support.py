@@ -62,8 +62,12 @@ def fitted_resnet():
     return fitted_copy(model, x, 0.8), x
 
 
+def squares(outputs):
+    return outputs.float().square().mean()
+
+
 def default_loss(model, x):
-    return model(x).float().square().mean()
+    return squares(model(x))
 
 
 def train(model, steps, x, loss=default_loss, seed=0):
@@ -181,7 +185,7 @@ def measured_peak(model, x, cast=None):
     with LiveBytes(known) as counter:
         with torch.autocast("cpu", cast or torch.bfloat16, enabled=cast is not None):
             outputs = model(x)
-            loss = outputs.float().square().mean()
+            loss = squares(outputs)
         loss.backward()
     return counter.peak
 

@@ -18,6 +18,7 @@ from fit_support import (
     resident_bytes,
     same_bits,
     set_link,
+    squares,
     tight_budget,
     train,
 )  # fmt: skip
@@ -51,8 +52,8 @@ def test_the_peak_is_the_predicted_one(name, link, monkeypatch):
     set_link(monkeypatch, link)
     model, x = made(name)
     for share in (1.5, 0.8, 0.6, 0.4):
-        budget = tight_budget(model, x, share)
-        tt.fit(model, budget, optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
+        budget = tight_budget(model, x, share, loss=squares)
+        tt.fit(model, budget, optimizer=torch.optim.SGD(model.parameters(), lr=0.0), loss=squares)
         # The first step rehearses and makes the arena.
         measured_peak(model, x)
         measured = measured_peak(model, x)
@@ -112,8 +113,8 @@ def test_the_peak_under_autocast_is_the_predicted_one(name, monkeypatch):
     model, x = made(name)
     model.requires_grad_(True)
     with torch.autocast("cpu", torch.bfloat16):
-        budget = tight_budget(model, x, 0.6)
-    tt.fit(model, budget, optimizer=torch.optim.SGD(model.parameters(), lr=0.0))
+        budget = tight_budget(model, x, 0.6, loss=squares)
+    tt.fit(model, budget, optimizer=torch.optim.SGD(model.parameters(), lr=0.0), loss=squares)
     for _ in range(2):
         measured = measured_peak(model, x, torch.bfloat16)
     fitted = session_of(model).last
