@@ -1,7 +1,7 @@
 //! Writes a trampoline for every function of cuDNN that is only forwarded, and gives the library cuDNN's SONAME with its
 //! version node. Only GNU ld knows `--default-symver`.
 //!
-//! The crate `tightfit-preload-plain` builds the same sources, by links to them, without SONAME and version node.
+//! The crate `tightfit-preload-plain` links the same code without SONAME and version node.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -45,12 +45,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo:warning=the library to preload is empty: its trampolines are assembly of x86-64");
         return Ok(());
     }
-    if env::var("CARGO_PKG_NAME")? == "tightfit-preload" {
-        // Not `rustc-cdylib-link-arg`: Cargo passes that on to every library that links this crate, and a Python module
-        // named libcudnn.so.9 keeps the real one from being loaded (rust-lang/cargo#9562).
-        println!("cargo:rustc-link-arg=-fuse-ld=bfd");
-        println!("cargo:rustc-link-arg=-Wl,-soname,libcudnn.so.9,--default-symver");
-    }
+    // Not `rustc-cdylib-link-arg`: Cargo passes that on to every library that links this crate, and a Python module named
+    // libcudnn.so.9 keeps the real one from being loaded (rust-lang/cargo#9562).
+    println!("cargo:rustc-link-arg=-fuse-ld=bfd");
+    println!("cargo:rustc-link-arg=-Wl,-soname,libcudnn.so.9,--default-symver");
     let text = fs::read_to_string(list)?;
     let symbols: Vec<(&str, &str)> = text
         .lines()

@@ -20,11 +20,12 @@ use std::sync::Arc;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use num_complex::Complex32;
+use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
+use rustfft::{Fft, FftPlanner};
 use tightfit_conv::{Operation, Problem};
-use tightfit_fft::{ComplexToReal, Fft, RealToComplex};
 
+use crate::call::Call;
 use crate::gemm::Kind;
-use crate::method::Call;
 use crate::transform::{self, Role, Transform};
 
 /// Rows and columns of a tile of `fft-tiling`.
@@ -122,16 +123,16 @@ impl Fourier {
     }
 
     fn new(tile: [usize; 2], outputs: [usize; 2], problem: &Problem) -> Fourier {
-        let (rows, columns) = (tightfit_fft::real(tile[1]), tightfit_fft::complex(tile[0]));
+        let (mut rows, mut columns) = (RealFftPlanner::new(), FftPlanner::new());
         let axes = problem.convolution().axes();
         Fourier {
             tile,
             outputs,
             filter: [axes[0].filter, axes[1].filter],
-            rows: rows.forward,
-            rows_back: rows.back,
-            columns: columns.forward,
-            columns_back: columns.back,
+            rows: rows.plan_fft_forward(tile[1]),
+            rows_back: rows.plan_fft_inverse(tile[1]),
+            columns: columns.plan_fft_forward(tile[0]),
+            columns_back: columns.plan_fft_inverse(tile[0]),
         }
     }
 

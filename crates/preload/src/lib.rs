@@ -28,7 +28,6 @@
 #![cfg(target_arch = "x86_64")]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod append_only_list;
 mod choose;
 mod decide;
 mod decision;

@@ -50,13 +50,8 @@ impl Limits {
 
     /// The limit of a convolution whose own choice asks for this number of bytes and that these layers share: the terms
     /// of the first that has any, with the least limit of the same kind among all.
-    pub fn shared_terms<'a>(
-        &self,
-        settings: &Settings,
-        layers: impl Iterator<Item = &'a Layer>,
-        own: Bytes,
-    ) -> Option<Terms> {
-        let mut all = layers.filter_map(|layer| Some(self.terms(settings, layer.as_deref())?.of_choice(own)));
+    pub fn shared_terms(&self, settings: &Settings, layers: &[Layer], own: Bytes) -> Option<Terms> {
+        let mut all = layers.iter().filter_map(|layer| Some(self.terms(settings, layer.as_deref())?.of_choice(own)));
         let first = all.next()?;
         let limit = all.fold(first.limit, |least, Terms { limit, .. }| match (least, limit) {
             (Limit::PerKernel(one), Limit::PerKernel(other)) => Limit::PerKernel(one.min(other)),
@@ -203,20 +198,20 @@ mod tests {
         let layers = [None, Some("a".to_owned()), Some("b".to_owned())];
         let own = Bytes::mib(8);
         let mut limits = Limits::default();
-        assert_eq!(limits.shared_terms(&settings, layers.iter(), own), None);
+        assert_eq!(limits.shared_terms(&settings, &layers, own), None);
         for (layer, text) in [("a", "workspace=64MiB,sizes=all"), ("b", "workspace=16MiB")] {
             limits = limits.after(&Change::read(text).unwrap(), Some(&[layer.to_owned()]));
         }
-        let shared = limits.shared_terms(&settings, layers.iter(), own).unwrap();
+        let shared = limits.shared_terms(&settings, &layers, own).unwrap();
         assert_eq!((shared.limit, shared.sizes), (mib(16), Sizes::All));
         // A total takes none of the program's memory, and is not compared with a limit.
         limits = limits.after(&Change::read("total-workspace=1MiB").unwrap(), None);
-        assert_eq!(limits.shared_terms(&settings, layers[1..].iter(), own).unwrap().limit, mib(16));
-        assert_eq!(limits.shared_terms(&settings, layers.iter(), own).unwrap().limit, Limit::Total(Bytes::mib(1)));
+        assert_eq!(limits.shared_terms(&settings, &layers[1..], own).unwrap().limit, mib(16));
+        assert_eq!(limits.shared_terms(&settings, &layers, own).unwrap().limit, Limit::Total(Bytes::mib(1)));
         // The workspace of the own choice is a limit like others.
         limits = limits.after(&Change::read("workspace=auto").unwrap(), None);
-        assert_eq!(limits.shared_terms(&settings, layers.iter(), own).unwrap().limit, mib(8));
-        assert_eq!(limits.shared_terms(&settings, layers.iter(), Bytes::mib(32)).unwrap().limit, mib(16));
+        assert_eq!(limits.shared_terms(&settings, &layers, own).unwrap().limit, mib(8));
+        assert_eq!(limits.shared_terms(&settings, &layers, Bytes::mib(32)).unwrap().limit, mib(16));
     }
 
     #[test]

@@ -152,7 +152,7 @@ fn of_all(process: &Process) -> Option<Limit> {
 
 /// The limit that the layers of a kernel share now.
 fn of_kernel(process: &Process, kernel: &Kernel) -> Option<Limit> {
-    let (layers, own) = (kernel.layers.iter(), kernel.question.chosen.workspace);
+    let (layers, own) = (kernel.layers(), kernel.question.chosen.workspace);
     process.limits.get().shared_terms(process.settings()?, layers, own).map(|terms| terms.limit)
 }
 

@@ -1,19 +1,19 @@
 //! Reads a shared library's file for its name, the libraries it needs, its search paths, and its exports.
 //! Loads and runs nothing, so a GPU library can be judged on a machine without a GPU.
 //!
-//! Supports only x86-64 Linux: ELF, 64 bits, little-endian. Source: the System V ABI, chapters 4 and 5.
+//! Supports only ELF of 64 bits, little-endian.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-const DYNAMIC_SECTION: u32 = 6;
-const SYMBOL_SECTION: u32 = 11;
-const NEEDED: u64 = 1;
-const SONAME: u64 = 14;
-const RPATH: u64 = 15;
-const RUNPATH: u64 = 29;
+use object::LittleEndian;
+use object::elf::{
+    DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_SONAME, FileHeader64, SHN_UNDEF, SHT_DYNSYM, STB_GLOBAL, STB_WEAK,
+    STV_DEFAULT, STV_PROTECTED,
+};
+use object::read::ReadCache;
+use object::read::elf::{Dyn, FileHeader, Sym};
 
 /// The declarations of a shared library.
 #[derive(Debug, Default)]
@@ -30,113 +30,47 @@ pub struct Elf {
     pub exports: Vec<String>,
 }
 
-struct Section {
-    kind: u32,
-    offset: u64,
-    size: u64,
-    strings: usize,
-}
-
 impl Elf {
     /// # Errors
-    /// The errors of reading the file; [`ErrorKind::InvalidData`] if it is not a 64-bit ELF file, or is truncated.
+    /// The errors of opening the file; [`ErrorKind::InvalidData`] if it is not a 64-bit ELF file, or is truncated.
     pub fn read(path: &Path) -> Result<Elf> {
-        let file = File::open(path)?;
-        let length = file.metadata()?.len();
-        let bytes = |offset: u64, size: u64| -> Result<Vec<u8>> {
-            if offset.checked_add(size).is_none_or(|end| end > length) {
-                return Err(bad("the file is truncated"));
-            }
-            let mut bytes = vec![0; usize::try_from(size).map_err(|_| bad("the file is too large"))?];
-            file.read_exact_at(&mut bytes, offset)?;
-            Ok(bytes)
-        };
-        let header = bytes(0, 64).map_err(|_| bad("not a shared library"))?;
-        if !header.starts_with(b"\x7fELF\x02\x01") {
-            return Err(bad("not a 64-bit ELF file"));
-        }
-        let (table, size, count) = (xword(&header, 40), half(&header, 58), half(&header, 60));
-        if size < 64 {
-            return Err(bad("it has no section table"));
-        }
-        let table = bytes(table, u64::from(size) * u64::from(count))?;
-        let sections: Vec<Section> = table.chunks_exact(usize::from(size)).map(section).collect();
-        let contents = |section: &Section| bytes(section.offset, section.size);
+        let file = ReadCache::new(File::open(path)?);
+        let bad = |what: &str| Error::new(ErrorKind::InvalidData, what.to_owned());
+        let header = FileHeader64::<LittleEndian>::parse(&file).map_err(|_| bad("not a shared library"))?;
+        Elf::of(header, &file).map_err(|error| bad(&error.to_string()))
+    }
+
+    fn of(header: &FileHeader64<LittleEndian>, file: &ReadCache<File>) -> object::Result<Elf> {
+        let endian = header.endian()?;
+        let sections = header.sections(endian, file)?;
         let mut elf = Elf::default();
-        for section in &sections {
-            let Some(strings) = sections.get(section.strings) else { continue };
-            match section.kind {
-                SYMBOL_SECTION => elf.take_symbols(&contents(section)?, &contents(strings)?),
-                DYNAMIC_SECTION => elf.take_entries(&contents(section)?, &contents(strings)?),
-                _ => {}
+        if let Some((entries, strings)) = sections.dynamic(endian, file)? {
+            let strings = sections.strings(endian, file, strings)?;
+            for entry in entries.iter().take_while(|entry| entry.tag(endian) != DT_NULL) {
+                let text = || entry.string(endian, strings).ok().map(text);
+                match entry.tag(endian) {
+                    DT_NEEDED => elf.needed.extend(text()),
+                    DT_SONAME => elf.soname = text(),
+                    DT_RPATH => elf.rpath = text(),
+                    DT_RUNPATH => elf.runpath = text(),
+                    _ => {}
+                }
             }
         }
+        let symbols = sections.symbols(endian, file, SHT_DYNSYM)?;
+        let exported = symbols.iter().filter(|symbol| {
+            matches!(symbol.st_bind(), STB_GLOBAL | STB_WEAK)
+                && matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED)
+                && symbol.st_shndx(endian) != SHN_UNDEF
+        });
+        elf.exports = exported.filter_map(|symbol| symbol.name(endian, symbols.strings()).ok().map(text)).collect();
         elf.exports.sort();
         Ok(elf)
     }
-
-    fn take_symbols(&mut self, symbols: &[u8], strings: &[u8]) {
-        for symbol in symbols.chunks_exact(24) {
-            let (binding, visibility, section) = (symbol[4] >> 4, symbol[5] & 3, half(symbol, 6));
-            // Global or weak, not hidden, and defined here.
-            if matches!(binding, 1 | 2) && matches!(visibility, 0 | 3) && section != 0 {
-                self.exports.extend(text(strings, u64::from(word(symbol, 0))));
-            }
-        }
-    }
-
-    fn take_entries(&mut self, entries: &[u8], strings: &[u8]) {
-        for entry in entries.chunks_exact(16) {
-            let value = || text(strings, xword(entry, 8));
-            match xword(entry, 0) {
-                0 => break,
-                NEEDED => self.needed.extend(value()),
-                SONAME => self.soname = value(),
-                RPATH => self.rpath = value(),
-                RUNPATH => self.runpath = value(),
-                _ => {}
-            }
-        }
-    }
 }
 
-fn section(header: &[u8]) -> Section {
-    Section {
-        kind: word(header, 4),
-        offset: xword(header, 24),
-        size: xword(header, 32),
-        strings: word(header, 40) as usize,
-    }
-}
-
-fn bad(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidData, what.to_owned())
-}
-
-fn text(strings: &[u8], offset: u64) -> Option<String> {
-    let rest = strings.get(usize::try_from(offset).ok()?..)?;
-    let end = rest.iter().position(|byte| *byte == 0)?;
-    Some(String::from_utf8_lossy(&rest[..end]).into_owned())
-}
-
-/// The `N` bytes at `at`, which every caller keeps inside its slice.
-fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    std::array::from_fn(|index| bytes[at + index])
-}
-
-/// An `Elf64_Half`.
-fn half(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(number(bytes, at))
-}
-
-/// An `Elf64_Word`.
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(number(bytes, at))
-}
-
-/// An `Elf64_Xword`, also the size of addresses and offsets.
-fn xword(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(number(bytes, at))
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]

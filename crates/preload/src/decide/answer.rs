@@ -43,7 +43,7 @@ pub fn answer(
 ) -> Result<Arc<Kernel>, Reason> {
     let (limits, layers) = (process.limits.get(), layer::sharing(question.device, &question.problem));
     let own = question.chosen.workspace;
-    let mut terms = limits.shared_terms(settings, layers.iter(), own).ok_or(Reason::NoLimit)?;
+    let mut terms = limits.shared_terms(settings, &layers, own).ok_or(Reason::NoLimit)?;
     if let Some(kernel) = process.kernels.find(&question, terms, &layers) {
         return Ok(kernel);
     }

@@ -27,10 +27,10 @@ use crate::settings::{Limit, Terms};
 /// `handle` is alive, on the kernel's device, and used on this thread.
 pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
     let limits = process.limits.get();
-    let is_known = |layer: Option<&str>| kernel.layers.iter().any(|known| known.as_deref() == layer);
+    let is_known = |layer: Option<&str>| kernel.layers().iter().any(|known| known.as_deref() == layer);
     let is_new = !layer::with_current(is_known);
     if is_new {
-        kernel.layers.add(layer::with_current(|layer| layer.map(str::to_owned)));
+        kernel.add_layers([layer::with_current(|layer| layer.map(str::to_owned))]);
         layer::sharing(kernel.question.device, &kernel.question.problem);
     }
     if is_new || !kernel.is_settled(limits) {
@@ -69,7 +69,7 @@ unsafe fn changed(
 ) -> Result<Option<ActiveChoice>, Reason> {
     let settings = process.settings().ok_or(Reason::Failed)?;
     let own = kernel.question.chosen.workspace;
-    let Some(terms) = limits.shared_terms(settings, kernel.layers.iter(), own) else { return Ok(None) };
+    let Some(terms) = limits.shared_terms(settings, kernel.layers(), own) else { return Ok(None) };
     // A choice in a total uses our memory, whatever its size.
     let (Limit::PerKernel(_), Limit::PerKernel(limit)) = (kernel.terms.limit, terms.limit) else { return Ok(None) };
     let terms = Terms { limit: Limit::PerKernel(limit.min(kernel.reported().workspace())), ..terms };

@@ -113,10 +113,10 @@ fn behind(process: &Process, layers: Option<&[String]>) -> usize {
         (Some(layers), Some(name)) => layers.contains(name),
         (Some(_), None) => false,
     };
-    let concerned = kernels.iter().filter(|kernel| kernel.layers.iter().any(is_concerned));
+    let concerned = kernels.iter().filter(|kernel| kernel.layers().iter().any(is_concerned));
     let behind = concerned.filter(|kernel| {
         let own = kernel.question.chosen.workspace;
-        !kernel.follows(limits.shared_terms(settings, kernel.layers.iter(), own))
+        !kernel.follows(limits.shared_terms(settings, kernel.layers(), own))
     });
     behind.map(|kernel| (kernel.question.device, kernel.question.problem)).collect::<HashSet<_>>().len()
 }

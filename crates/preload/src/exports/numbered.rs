@@ -16,7 +16,7 @@ use crate::reason::{Function, Reason};
 use crate::run::{CallResult, NumberedCall, place, run_in_loan, run_number};
 
 /// A list as cuDNN wrote it.
-struct AppendOnlyList {
+struct ResultList {
     status: CudnnStatus,
     returned: *mut c_int,
     results: *mut Performance,
@@ -26,8 +26,8 @@ struct AppendOnlyList {
 ///
 /// # Safety
 /// The call that gave `list` has just returned; the handle is used on this thread.
-unsafe fn correct_list(list: AppendOnlyList, request: Request, is_measured: bool, given: Option<usize>) -> CudnnStatus {
-    let AppendOnlyList { status, returned, results } = list;
+unsafe fn correct_list(list: ResultList, request: Request, is_measured: bool, given: Option<usize>) -> CudnnStatus {
+    let ResultList { status, returned, results } = list;
     if status == CudnnStatus::SUCCESS
         && !returned.is_null()
         && !results.is_null()
@@ -184,7 +184,7 @@ macro_rules! operation {
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let request = Request { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { correct_list(AppendOnlyList { status, returned, results }, request, $is_measured, None) }
+            unsafe { correct_list(ResultList { status, returned, results }, request, $is_measured, None) }
         })*
 
         /// cuDNN's function of this name: its list with times and workspaces of the choices that will run.
@@ -232,7 +232,7 @@ macro_rules! operation {
             let descriptors = Descriptors { operation: Operation::$operation, first, second, convolution, output };
             let request = Request { handle, descriptors, algorithm: 0, math: None };
             // SAFETY: forwarded to the caller.
-            unsafe { correct_list(AppendOnlyList { status, returned, results }, request, true, given) }
+            unsafe { correct_list(ResultList { status, returned, results }, request, true, given) }
         }
     };
 }

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tightfit_profile::survey::Sizes;
 use tightfit_units::{Bytes, Nanos};
 
-use crate::append_only_list::AppendOnlyList;
 use crate::layer::Layer;
 use crate::limits::Limits;
 use crate::lock::lock;
@@ -32,8 +31,7 @@ const MOST_TRIED: u64 = 200;
 /// A convolution with its decision.
 #[derive(Debug)]
 pub struct Kernel {
-    /// The layer that was current when it was first planned, and all others that share it.
-    pub layers: AppendOnlyList<Layer>,
+    layers: SwapCell<Vec<Layer>>,
     /// The question.
     pub question: Question,
     /// The terms of the decision, from which follows the reported workspace.
@@ -77,9 +75,8 @@ impl Kernel {
             Some(bytes) if bytes > reported.workspace() => Reported::Ours(bytes),
             _ => reported,
         };
-        let mut layers = layers.into_iter();
         let kernel = Kernel {
-            layers: AppendOnlyList::new(layers.next().flatten()),
+            layers: SwapCell::default(),
             trial: Trial::new(alike),
             question,
             terms,
@@ -165,11 +162,22 @@ impl Kernel {
         if needed > self.reported.workspace() { Err(needed) } else { Ok(()) }
     }
 
+    /// The layer that was current when it was first planned, and all others that share it, each once.
+    pub fn layers(&self) -> &[Layer] {
+        self.layers.get()
+    }
+
     /// These layers share it from now on.
-    fn add_layers(&self, layers: impl IntoIterator<Item = Layer>) {
-        for layer in layers {
-            self.layers.add(layer);
-        }
+    pub fn add_layers(&self, layers: impl IntoIterator<Item = Layer>) {
+        self.layers.update(|known| {
+            let mut all = known.clone();
+            for layer in layers {
+                if !all.contains(&layer) {
+                    all.push(layer);
+                }
+            }
+            all
+        });
     }
 
     /// The known choice on these terms, which need no more than the reported bytes, or `None` if it is still to be found.
@@ -274,7 +282,7 @@ impl Kernel {
 
     /// The layer that was current when it was first planned, if the program named it.
     pub fn layer(&self) -> Option<&str> {
-        self.layers.iter().next()?.as_deref()
+        self.layers().first()?.as_deref()
     }
 
     /// Its layer's name, otherwise a name by its convolution's order of first call, which convolutions of one shape share,

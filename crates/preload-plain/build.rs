@@ -1,1 +1,0 @@
-../preload/build.rs
