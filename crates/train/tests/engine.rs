@@ -44,24 +44,6 @@ fn overfits_one_mini_batch() {
     }
 }
 
-#[test]
-fn divided_convolutions_with_exact_sums_learn_the_same() {
-    let network = Network::open("digits-net").unwrap();
-    let workload = Workload::new(&network, 6, Types::F32, Mode::Training).unwrap();
-    let run = |micro_batch| {
-        let schedule = everything_resident(&workload, "direct", micro_batch);
-        let mut engine = engine(&workload, &schedule);
-        (0..5)
-            .map(|step| {
-                let (samples, labels) = batch(&workload, step);
-                engine.step(&samples, &labels).unwrap().loss
-            })
-            .collect::<Vec<f64>>()
-    };
-    // The direct algorithm adds sample after sample, whoever calls it.
-    assert_eq!(run(6), run(2));
-}
-
 /// The losses of five steps.
 fn losses(workload: &Workload<'_>, schedule: &Schedule) -> Vec<f64> {
     let mut engine = engine(workload, schedule);
@@ -159,36 +141,6 @@ fn forward_passes_run_again_give_the_same() {
         twice.instructions.splice(at..at, again);
         assert_eq!(losses(&workload, &twice), losses(&workload, &schedule), "{}", network.name());
     }
-}
-
-#[test]
-fn parts_of_the_mini_batch_give_the_same() {
-    let network = fork_and_join();
-    let workload = Workload::new(&network, 4, Types::F32, Mode::Training).unwrap();
-    let schedule = everything_resident(&workload, "direct", 4);
-    let mut in_parts = Schedule { instructions: Vec::new(), ..schedule.clone() };
-    let mut parts = 0;
-    for step in &schedule.instructions {
-        match hidden_forward(&workload, step) {
-            Some(compute) if !workload.network.layer(pass_of(&workload, compute).layer).shape.extents().is_empty() => {
-                let layer = pass_of(&workload, compute).layer;
-                for samples in [0..1, 1..4] {
-                    let configuration = compute.configuration.as_ref().map(|_| {
-                        let problem = workload.problem(layer, Operation::Forward).unwrap();
-                        configuration(&problem.with_batch(samples.len()).unwrap(), "direct", 4)
-                    });
-                    let compute = Compute { samples, configuration, ..compute.clone() };
-                    in_parts
-                        .instructions
-                        .push(Instruction { stream: Stream::Compute, action: Action::Compute(Box::new(compute)) });
-                    parts += 1;
-                }
-            }
-            _ => in_parts.instructions.push(step.clone()),
-        }
-    }
-    assert!(parts > 30, "{parts}");
-    assert_eq!(losses(&workload, &in_parts), losses(&workload, &schedule));
 }
 
 #[test]

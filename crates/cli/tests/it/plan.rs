@@ -327,27 +327,6 @@ fn work_beyond_the_machines_memory_is_refused_with_alternatives() {
 }
 
 #[test]
-fn the_time_to_plan_may_have_a_unit() {
-    let folder = Folder::new();
-    for time in ["1", "0.5s", "200ms", "1m", "0"] {
-        folder.succeed(&format!("plan lenet --batch 4 --assume --plan-time {time}"));
-    }
-}
-
-#[test]
-fn placing_again_never_makes_a_plan_larger_than_its_budget() {
-    let recorded = "replay:profiles/recorded/h200-legacy-vgg16.jsonl.gz";
-    let plan = format!("plan vgg416 --batch 32 --budget 10GiB --policy overlap --backend {recorded}");
-    let output = crate::folder::clean(crate::folder::TIGHTFIT)
-        .args(plan.split(' '))
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-        .env("TIGHTFIT_CACHE", "none")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{plan}: {}", crate::folder::text(&output.stderr));
-}
-
-#[test]
 fn a_recorded_step_is_planned_from_its_file() {
     let folder = Folder::new();
     let step = concat!(env!("CARGO_MANIFEST_DIR"), "/../plan/tests/data/steps/residual-4.json");

@@ -401,19 +401,6 @@ fn a_report_exists_before_the_command_runs() {
 }
 
 #[test]
-fn closed_standard_error_does_not_stop_the_command() {
-    let place = VirtualEnv::new(REAL);
-    let cudnn = place.cudnn().display().to_string();
-    let script = format!("exec '{}' run --cudnn '{cudnn}' -- echo started 2>&-", env!("CARGO_BIN_EXE_tightfit"));
-    let mut command = Command::new("sh");
-    command.args(["-c", &script]).env("TIGHTFIT_PRELOAD", place.path("preload"));
-    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    assert_eq!(text(&command.output().unwrap().stdout), "started\n");
-    let output = place.tightfit(&["run", "--cudnn", &cudnn, "--", "echo", "started"]).stderr(full).output().unwrap();
-    assert_eq!(text(&output.stdout), "started\n");
-}
-
-#[test]
 fn other_preloaded_libraries_are_kept() {
     let place = VirtualEnv::new(REAL);
     let other = place.path("other.so");

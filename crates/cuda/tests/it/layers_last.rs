@@ -1,5 +1,5 @@
 //! The kernels for maps of 16-bit types whose channels come last, and ReLU, against plain loops in f64: on the mock
-//! libraries, and in ignored tests on a real GPU, where another ignored test prints their rates.
+//! libraries, and in ignored tests on a real GPU.
 
 use std::sync::Arc;
 
@@ -345,92 +345,4 @@ fn maps_in_f32_are_refused() {
     let y = map(&libraries, Storage::F32, 1, Shape::image(2, 2, 2), &[0.0; 8]);
     let error = add_bias(&libraries, &region(&libraries, Storage::F32, &[0.0; 2]), &y).err().unwrap();
     assert!(error.to_string().contains("f16 or bf16, not f32"), "{error}");
-}
-
-/// Nanoseconds of this work, of twenty in a row.
-pub fn time(libraries: &Libraries, work: &Work) -> f64 {
-    let context = libraries.handle().context();
-    let (first, last) = (Event::new(context).unwrap(), Event::new(context).unwrap());
-    (0..3).for_each(|_| work().unwrap());
-    first.record(libraries.handle().stream()).unwrap();
-    (0..20).for_each(|_| work().unwrap());
-    last.record(libraries.handle().stream()).unwrap();
-    last.synchronize().unwrap();
-    last.since(&first).unwrap().0 as f64 / 20.0
-}
-
-/// Prints the time of each kernel on maps of ResNet-50 at 256 samples in bf16, in both layouts, and which share of a copy's
-/// rate it has on the bytes that it must move.
-#[test]
-#[ignore = "needs a CUDA device; prints times"]
-fn rates_with_the_channels_last() {
-    let options = Options::default();
-    let backend = CudaBackend::open(&options).unwrap();
-    let libraries = &Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
-    let context = libraries.handle().context();
-    println!("{:>14} {:>5} {:20} {:>9} {:>9} {:>6}", "map", "order", "pass", "us", "GB/s", "copy");
-    for (channels, extent) in [(64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)] {
-        let samples = 256;
-        let space = |bytes: usize| {
-            let buffer = Arc::new(DeviceBuffer::new(context, bytes).unwrap());
-            let region = Region::new(&buffer, 0..bytes).unwrap();
-            region.upload(&vec![0; bytes]).unwrap();
-            region
-        };
-        for layout in [Layout::Nchw, Layout::Nhwc] {
-            let shape = Shape::image(channels, extent, extent);
-            let of = |shape: Shape| {
-                let region = space(samples * shape.len() * 2);
-                Map { region, samples, shape, storage: Storage::Bf16, layout }
-            };
-            let (x, y, dy) = (of(shape), of(shape), of(shape));
-            let floats = || space(channels * 4);
-            let (scale, shift, to_scale, to_shift) = (floats(), floats(), floats(), floats());
-            let [norm, with_relu] =
-                [false, true].map(|relu| BatchNorm::new(libraries, channels, 1e-5, [&scale, &shift], relu).unwrap());
-            let saved = Statistics { mean: floats(), deviation: floats() };
-            let running = Statistics { mean: floats(), deviation: floats() };
-            let windows = if extent > 7 { Axis::new(extent, 3).stride(2).pad(1) } else { Axis::new(7, 7) };
-            let axes = [Axis::UNIT, windows, windows];
-            let (maximum, average) = (PoolingMethod::Maximum, PoolingMethod::Average);
-            let pool = |method| Pool::new(libraries, &Pooling { method, axes, ceil: false }, 2).unwrap();
-            let outputs = Pooling { method: maximum, axes, ceil: false }.outputs();
-            let (pooled, to_pooled) = {
-                let shape = Shape::image(channels, outputs[1], outputs[2]);
-                (of(shape), of(shape))
-            };
-            let (map, small) = (x.region.len(), pooled.region.len());
-            let over = Write::Overwrite;
-            let passes = [
-                ("copy", 2 * map, copy(libraries, &x, &y, over)),
-                ("add", 3 * map, add_maps(libraries, &x, &y, false)),
-                ("add, relu", 3 * map, add_maps(libraries, &x, &y, true)),
-                ("relu", 2 * map, relu(libraries, &x, &y)),
-                ("relu gradient", 3 * map, relu_gradient(libraries, &x, &dy, &y, over)),
-                ("norm forward", 3 * map, norm.training(&x, &y, &saved, &running)),
-                ("norm again", 2 * map, norm.again(&x, &y, &saved)),
-                ("norm inference", 2 * map, norm.inference(&x, &y, &running)),
-                ("norm backward", 5 * map, norm.backward([&x, &dy, &y], over, &saved, [&to_scale, &to_shift])),
-                ("norm, relu", 3 * map, with_relu.training(&x, &y, &saved, &running)),
-                ("norm, relu back", 5 * map, with_relu.backward([&x, &dy, &y], over, &saved, [&to_scale, &to_shift])),
-                ("bias", 2 * map, add_bias(libraries, &space(channels * 2), &y)),
-                ("bias gradient", map, bias_gradient(libraries, &dy, &to_scale, over)),
-                ("some channels", map, copy_channels(libraries, (&x, 0), (&y, channels / 2), channels / 2, over)),
-                ("maximum", map + small, pool(maximum).forward(&x, &pooled)),
-                ("maximum gradient", 2 * map + small, pool(maximum).backward([&pooled, &to_pooled, &x], &y, over)),
-                ("average", map + small, pool(average).forward(&x, &pooled)),
-                ("average gradient", map + small, pool(average).backward([&pooled, &to_pooled, &x], &y, over)),
-            ];
-            let mut copied = 0.0;
-            for (pass, bytes, work) in passes {
-                let nanos = time(libraries, &work.unwrap());
-                let rate = bytes as f64 / nanos;
-                if pass == "copy" {
-                    copied = rate;
-                }
-                let (map, share) = (shape.to_string(), 100.0 * rate / copied);
-                println!("{map:>14} {:>5} {pass:20} {:9.1} {rate:9.0} {share:5.0}%", layout.name(), nanos / 1e3);
-            }
-        }
-    }
 }

@@ -1,5 +1,5 @@
 //! Batch normalization in both layouts against plain loops in f64: on the mock libraries, and in ignored tests on a real
-//! GPU, where another ignored test prints its rates.
+//! GPU.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -184,69 +184,4 @@ fn normalization_matches_plain_loops() {
 #[ignore = "needs a CUDA device"]
 fn normalization_matches_plain_loops_on_a_gpu() {
     kernels_agree(&Options::default());
-}
-
-/// Prints the time of batch normalization on maps of ResNet-50, and its rate over the bytes that it must move (forward
-/// three maps, a rerun two, backward five), next to the rate of a copy.
-#[test]
-#[ignore = "needs a CUDA device; prints times"]
-fn rates_of_normalization() {
-    let options = Options::default();
-    let backend = CudaBackend::open(&options).unwrap();
-    let libraries = &Libraries::open(backend.handle(), options.cublas.as_deref()).unwrap();
-    let context = libraries.handle().context();
-    println!(
-        "{:>8} {:>14} {:>5} {:>5} {:>14} {:>9} {:>9} {:>6}",
-        "samples", "map", "type", "order", "pass", "us", "GB/s", "copy"
-    );
-    let forms = [
-        (256, 64, 112),
-        (256, 64, 56),
-        (256, 256, 56),
-        (256, 512, 28),
-        (256, 1024, 14),
-        (256, 2048, 7),
-        (32, 256, 56),
-        (1, 64, 112),
-        (4, 2048, 7),
-    ];
-    let cases = [(Storage::F32, Layout::Nchw), (Storage::Bf16, Layout::Nchw), (Storage::Bf16, Layout::Nhwc)];
-    for ((samples, channels, extent), (storage, layout)) in
-        forms.into_iter().flat_map(|form| cases.map(|case| (form, case)))
-    {
-        let shape = Shape::image(channels, extent, extent);
-        let space = |bytes: usize| {
-            let buffer = Arc::new(DeviceBuffer::new(context, bytes).unwrap());
-            let region = Region::new(&buffer, 0..bytes).unwrap();
-            region.upload(&vec![0; bytes]).unwrap();
-            region
-        };
-        let bytes = samples * shape.len() * storage.size();
-        let map = || Map { region: space(bytes), samples, shape, storage, layout };
-        let (x, y, dy) = (map(), map(), map());
-        let floats = || space(channels * 4);
-        let (scale, shift, to_scale, to_shift) = (floats(), floats(), floats(), floats());
-        let [norm, with_relu] =
-            [false, true].map(|relu| BatchNorm::new(libraries, channels, 1e-5, [&scale, &shift], relu).unwrap());
-        let saved = Statistics { mean: floats(), deviation: floats() };
-        let running = Statistics { mean: floats(), deviation: floats() };
-        let passes = [
-            ("copy", 2, copy(libraries, &x, &y, Write::Overwrite)),
-            ("forward", 3, norm.training(&x, &y, &saved, &running)),
-            ("again", 2, norm.again(&x, &y, &saved)),
-            ("backward", 5, norm.backward([&x, &dy, &y], Write::Overwrite, &saved, [&to_scale, &to_shift])),
-            ("forward, relu", 3, with_relu.training(&x, &y, &saved, &running)),
-            ("backward, relu", 5, with_relu.backward([&x, &dy, &y], Write::Overwrite, &saved, [&to_scale, &to_shift])),
-        ];
-        let mut copied = 0.0;
-        for (pass, maps, work) in passes {
-            let nanos = time(libraries, &work.unwrap());
-            let rate = (maps * bytes) as f64 / nanos;
-            if pass == "copy" {
-                copied = rate;
-            }
-            let (map, share, us, order) = (shape.to_string(), 100.0 * rate / copied, nanos / 1e3, layout.name());
-            println!("{samples:>8} {map:>14} {storage:>5?} {order:>5} {pass:>14} {us:9.1} {rate:9.0} {share:5.0}%");
-        }
-    }
 }

@@ -71,33 +71,6 @@ fn addresses_and_handles_used_again_are_not_mixed_up() {
 }
 
 #[test]
-fn eight_threads_get_their_own_results() {
-    for variables in [HEURISTIC, MEASURE] {
-        let arguments = "engine=2 c=4 k=4 threads=8 rounds=3";
-        let run = Client::new(Form::Loaded, arguments).preloaded(variables);
-        let alone = Client::new(Form::Loaded, arguments);
-        let [ours, theirs] = [&run, &alone].map(|client| client.folder.path().to_owned());
-        let read =
-            |folder: &std::path::Path, thread: usize| std::fs::read(folder.join(format!("output.{thread}"))).unwrap();
-        let (run, alone) = (run.run_keeping(), alone.run_keeping());
-        assert_eq!((run.0.code, run.0.status()), (Some(0), "0"), "{}{}", run.0.words, run.0.errors);
-        for thread in 0..8 {
-            assert_eq!(read(&ours, thread), read(&theirs, thread), "thread {thread}");
-        }
-        assert_eq!(run.0.kernels().len(), 3, "three batch sizes");
-        drop(alone);
-    }
-}
-
-#[test]
-fn a_slow_device_changes_nothing() {
-    let arguments = "engine=2 op=filter types=f16-f32 times=2";
-    let run =
-        Client::new(Form::Linked, arguments).preloaded(HEURISTIC).with("TIGHTFIT_MOCK_CUDA_DELAY", "all:3000").run();
-    run.assert_gives(&alone(arguments).output, "delays on every stream");
-}
-
-#[test]
 fn a_fork_writes_no_second_report_and_an_idle_process_none() {
     let run = preloaded("engine=2 fork=1", HEURISTIC);
     assert_eq!(run.kernels()[0]["calls"], 1);
