@@ -13,9 +13,9 @@
 
 use tightfit_conv::{Layout, Operation, Problem};
 
+use crate::call::Call;
 use crate::gemm::{Kind, Strides, multiply};
 use crate::implicit_gemm::sample_strides;
-use crate::method::Call;
 use crate::shape::{Shape, prescale};
 use crate::unfold::{fold, strides, unfold};
 

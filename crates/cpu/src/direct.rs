@@ -10,7 +10,7 @@ use tightfit_conv::backend::{Scale, Tensors};
 use tightfit_conv::execute::{Elements, reference_of};
 use tightfit_conv::{Layout, Operation, Problem};
 
-use crate::method::Call;
+use crate::call::Call;
 use crate::shape::{Shape, input_at, inside, prescale, scale};
 use crate::simd::{Steps, add_rows, dot_rows};
 

@@ -11,9 +11,9 @@
 
 use tightfit_conv::{Layout, Operation, Problem};
 
+use crate::call::Call;
 use crate::gemm::{Kind, Strides, multiply};
 use crate::implicit_gemm::{sample_strides, write_transposed};
-use crate::method::Call;
 use crate::shape::{Shape, prescale};
 use crate::unfold::{fold, strides, unfold};
 use crate::workspace::{Workspace, floats};

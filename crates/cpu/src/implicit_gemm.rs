@@ -11,8 +11,8 @@
 
 use tightfit_conv::{Operation, Problem};
 
+use crate::call::Call;
 use crate::gemm::{Kind, Strides, multiply};
-use crate::method::Call;
 use crate::shape::{Shape, prescale};
 use crate::unfold::{fold, strides, unfold};
 use crate::workspace::{Workspace, floats};

@@ -10,8 +10,8 @@
 //! | `fft`, `fft-tiling` | spectra of input, filters and output | 2-D: stride and dilation 1 |
 //!
 //! Each computes forward, backward-data and backward-filter in both layouts, with groups, any padding, and any alpha
-//! and beta, in f32. One algorithm is one file, and `method` lists them; `transform` is shared by the last four and
-//! `unfold` by the three GEMM algorithms; `simd` runs plain loops with the processor's widest vectors.
+//! and beta, in f32. One algorithm is one file, and `method` lists them; `transform` and `strips` are shared by the last four
+//! and `unfold` by the three GEMM algorithms; `simd` runs plain loops with the processor's widest vectors.
 //!
 //! [`layers`] are the other layers of a network with their gradients; [`arena`] is memory of a fixed size that streams
 //! share. `backend` measures and runs algorithms, `team` divides work among threads, and [`host_memory`] reports how
@@ -21,6 +21,7 @@
 pub mod arena;
 mod backend;
 mod blocked_gemm;
+mod call;
 mod direct;
 mod explicit_gemm;
 mod fft;
@@ -33,6 +34,7 @@ mod method;
 pub mod random;
 mod shape;
 mod simd;
+mod strips;
 mod team;
 mod transform;
 mod unfold;

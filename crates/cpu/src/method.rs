@@ -1,28 +1,9 @@
 //! The table of algorithms: a name, a workspace known without running, and a function that runs.
 
-use tightfit_conv::backend::Scale;
 use tightfit_conv::{Notes, Problem, Types};
 
-use crate::shape::Shape;
-use crate::team::Team;
+use crate::call::Call;
 use crate::{blocked_gemm, direct, explicit_gemm, fft, implicit_gemm, winograd};
-
-/// One operation to run.
-#[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
-    /// The operation to compute.
-    pub problem: &'a Problem,
-    /// Its sizes and strides.
-    pub shape: Shape,
-    /// The threads that compute it.
-    pub team: &'a Team,
-    /// x; for backward-data dy.
-    pub data: &'a [f32],
-    /// w; for backward-filter dy.
-    pub other: &'a [f32],
-    /// Factors of result and previous output.
-    pub scale: Scale,
-}
 
 /// One algorithm.
 #[derive(Debug)]

@@ -12,7 +12,8 @@ use tightfit_conv::{
 };
 use tightfit_units::{Bytes, Error, Nanos};
 
-use crate::method::{Call, METHODS, Method};
+use crate::call::Call;
+use crate::method::{METHODS, Method};
 use crate::shape::Shape;
 use crate::team::Team;
 use crate::{CpuBackend, reference};

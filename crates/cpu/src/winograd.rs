@@ -13,8 +13,8 @@
 
 use tightfit_conv::Problem;
 
+use crate::call::Call;
 use crate::gemm::Kind;
-use crate::method::Call;
 use crate::transform::{self, Role, Transform};
 
 /// Tiles of a block: a cache line of floats, one vector register of the widest kind.

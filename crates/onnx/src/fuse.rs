@@ -12,8 +12,8 @@ use std::collections::HashSet;
 use super::evaluate;
 use super::given::is_standard;
 use super::graph::Graph;
+use super::slots::Slot;
 use super::value::Value;
-use super::weights::Slot;
 use tightfit_network::Function;
 
 /// Nodes to look at after the first.

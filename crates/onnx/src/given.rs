@@ -1,7 +1,7 @@
 //! The attributes, inputs and outputs of a node, read through the table of operators in the file's version.
 
-use super::graph::shown;
 use super::proto::{AttributeProto, NodeProto};
+use super::shown::shown;
 use super::table::{self, Field, FieldKind, Operator, Read};
 
 /// Numbers of a list that a message shows.

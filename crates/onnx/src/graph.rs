@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::control::captured;
 use super::given::Given;
 use super::proto::{DimensionProto, GraphProto, NodeProto, ValueInfoProto};
+use super::shown::shown;
 use super::tensor;
 use super::value::{Constant, Dims, Value};
 
@@ -282,13 +283,4 @@ impl<'a> Graph<'a> {
 /// The extent that a file fixes. Some exporters write a free extent as -1 or 0.
 fn fixed(dim: &DimensionProto) -> Option<i64> {
     dim.dim_value.filter(|dim| *dim != -1 && *dim != 0)
-}
-
-/// A name from the file as messages show it: control characters spelled out, and not too long.
-pub fn shown(name: &str) -> String {
-    let mut text: String = name.chars().take(80).flat_map(char::escape_debug).collect();
-    if name.chars().nth(80).is_some() {
-        text += "..";
-    }
-    format!("`{text}`")
 }

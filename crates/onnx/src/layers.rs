@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use tightfit_units::Error;
 
 use super::call::Call;
+use super::slots::{Slot, Source};
 use super::value::{Dims, Map, Origin, Value, sample};
-use super::weights::{Slot, Source};
 use tightfit_network::{Builder, LayerId, LayerKind, Network, Other, Shape};
 
 /// Names longer than this are cut.

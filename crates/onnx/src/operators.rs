@@ -5,14 +5,14 @@ use std::rc::Rc;
 use super::call::{Call, axis, extent};
 use super::constants::{self, range};
 use super::functions;
-use super::graph::shown;
 use super::layers::{Layers, name_of};
 use super::pointwise::{self, Reads};
 use super::proto::data_type;
 use super::shapes;
+use super::shown::shown;
+use super::slots::Slot;
 use super::tensor;
 use super::value::{Constant, Data, Dims, MOST_ELEMENTS, Map, Order, Origin, Value, elements, is_floating};
-use super::weights::Slot;
 use super::{products, windows};
 use tightfit_network::{Function, LayerKind, PoolingMethod};
 

@@ -3,8 +3,8 @@
 use super::call::Call;
 use super::given::not;
 use super::layers::{Layers, name_of};
+use super::slots::Slot;
 use super::value::{Constant, Dims, Map, Value, broadcast, elements};
-use super::weights::Slot;
 use tightfit_network::{Function, LayerKind};
 
 /// The transpose of the rows and columns of a constant.

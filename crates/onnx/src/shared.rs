@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::graph::{Graph, shown};
+use super::graph::Graph;
+use super::shown::shown;
+use super::slots::{Slot, Source};
 use super::value::Constant;
-use super::weights::{Slot, Source};
 use tightfit_network::{LayerId, Network};
 
 /// Numbers that several layers use as one.

@@ -11,8 +11,10 @@ use super::call::Call;
 use super::constants::{self, MOST_COMPUTED};
 use super::control::{self, Branch};
 use super::given::Given;
-use super::graph::{Graph, shown};
+use super::graph::Graph;
 use super::proto::{EXTERNAL, GraphProto, NodeProto, TensorProto, data_type};
+use super::shown::shown;
+use super::slots::{Slot, Source};
 use super::value::{Constant, Data, Dims, Order, Value, elements};
 use super::{decode, file_error, operators, tensor};
 use tightfit_network::{LayerId, LayerKind, Network, ParameterKind};
@@ -25,38 +27,6 @@ const MOST_KEPT: usize = 2 * MOST_COMPUTED;
 
 /// The most elements for all nodes to read.
 const MOST_READ: usize = 32 * MOST_COMPUTED;
-
-/// The numbers that a layer keeps from step to step, one list per slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Slot {
-    /// Filters of a convolution (k, c / groups, r, s) or the matrix of a fully connected layer (outputs, inputs).
-    Weight,
-    /// One number per filter or output.
-    Bias,
-    /// Batch normalization's factor per channel.
-    Scale,
-    /// Batch normalization's offset per channel.
-    Shift,
-    /// Batch normalization's running mean per channel.
-    Mean,
-    /// Batch normalization's running variance per channel.
-    Variance,
-}
-
-/// The value of the graph that holds the numbers of a layer's slot.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Source {
-    pub layer: LayerId,
-    pub slot: Slot,
-    /// Its name.
-    pub value: String,
-    /// Their order in the slot, relative to the graph.
-    pub order: Order,
-    /// Whether it is an initializer.
-    pub is_initializer: bool,
-    /// Whether a node computes it from others.
-    pub is_computed: bool,
-}
 
 /// The numbers of a layer's slot.
 #[derive(Clone, Debug, PartialEq)]

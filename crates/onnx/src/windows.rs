@@ -4,10 +4,10 @@ use tightfit_conv::{Axis, Convolution};
 
 use super::call::{Call, extent};
 use super::given::not;
-use super::graph::shown;
 use super::layers::{Layers, name_of};
+use super::shown::shown;
+use super::slots::Slot;
 use super::value::{Constant, Dims, Map, Value, elements};
-use super::weights::Slot;
 use tightfit_network::{LayerKind, Pooling, PoolingMethod};
 
 /// The spatial extents of an input of one to three spatial dimensions.

@@ -9,7 +9,7 @@ use tightfit_units::{Bytes, Error, Nanos};
 #[cfg(feature = "cache")]
 use super::Comparison;
 use super::is_step_name;
-use super::{Decision, Owner, RecordedNetwork, Recording};
+use super::{Decision, Owner, RecordedNetwork};
 
 /// The longest time: 104 days.
 pub(super) const MOST_TIME: Nanos = Nanos(1 << 53);
@@ -134,19 +134,6 @@ pub(super) fn comparison_fault(problem: &str, comparison: &Comparison) -> Option
         let impossible = errors.find(|error| !(0.0..=MOST_ERROR).contains(error))?;
         Some(format!("an error of `{configuration}` is {impossible:?}, must be 0 to {MOST_ERROR:?}"))
     })
-}
-
-#[cfg(feature = "cache")]
-pub(super) fn recording_fault(recording: &Recording) -> Option<String> {
-    let problem = |(shape, measurements): (&str, Vec<Measurement>)| {
-        let fault = shape_fault(shape).or_else(|| measurements.iter().find_map(measurement_fault));
-        fault.map(|fault| format!("`{shape}`: {fault}"))
-    };
-    device_fault(&recording.device)
-        .or_else(|| recording.networks.iter().find_map(network_fault))
-        .or_else(|| recording.division_costs().find_map(|(shape, _)| shape_fault(shape)))
-        .or_else(|| recording.measurements().find_map(problem))
-        .or_else(|| recording.decisions().find_map(|(problem, question, one)| decision_fault(problem, question, one)))
 }
 
 /// Replaces numbers over the bounds by the numbers of [`DivisionCost::NEVER`], since no limit allows either.

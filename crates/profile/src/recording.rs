@@ -77,6 +77,22 @@ pub(super) struct Row {
 }
 
 impl Recording {
+    /// The first value that no file could hold, in words, if there is one.
+    #[cfg(feature = "cache")]
+    pub(super) fn fault(&self) -> Option<String> {
+        let problem = |(shape, measurements): (&str, Vec<Measurement>)| {
+            let fault = bounds::shape_fault(shape).or_else(|| measurements.iter().find_map(bounds::measurement_fault));
+            fault.map(|fault| format!("`{shape}`: {fault}"))
+        };
+        bounds::device_fault(&self.device)
+            .or_else(|| self.networks.iter().find_map(bounds::network_fault))
+            .or_else(|| self.division_costs().find_map(|(shape, _)| bounds::shape_fault(shape)))
+            .or_else(|| self.measurements().find_map(problem))
+            .or_else(|| {
+                self.decisions().find_map(|(problem, question, one)| bounds::decision_fault(problem, question, one))
+            })
+    }
+
     /// An empty recording.
     pub fn new(device: Device) -> Recording {
         let (problems, divisions, decisions) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());

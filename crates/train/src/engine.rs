@@ -20,7 +20,7 @@ use crate::initialize::first_numbers;
 use crate::machine::{Iteration, Machine, Span, TaskId};
 use crate::resolve::{Command, Commands, Poison, resolve};
 use crate::sharing::{SharedStatistics, first_of_shared, share};
-use crate::weights::replace_weights;
+use crate::weights::{Learned, replace_weights};
 
 /// Options of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,9 +49,6 @@ pub struct StepResult {
     /// Time from the first command to the end of all streams.
     pub time: Nanos,
 }
-
-/// Everything a network has learned: parameters and running statistics, by tensor.
-pub type Learned = BTreeMap<NetworkTensor, Vec<f32>>;
 
 /// A schedule on a machine, ready to run.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ mod trace;
 mod weights;
 
 pub use checkpoint::{Checkpoint, Progress};
-pub use engine::{Engine, Learned, Solver, StepResult};
+pub use engine::{Engine, Solver, StepResult};
 pub use error::Error;
 pub use evaluate::{Prediction, Score, evaluate, predict};
 pub use machine::Machine;
@@ -38,4 +38,4 @@ pub use observe::Observation;
 pub use rate::{Decay, LearningRate};
 pub use resolve::Poison;
 pub use trace::Trace;
-pub use weights::replace_weights;
+pub use weights::{Learned, replace_weights};

@@ -1,9 +1,14 @@
 //! Weights from elsewhere: puts the numbers of a file where the engine keeps its layers' numbers.
 
+use std::collections::BTreeMap;
+
 use tightfit_onnx::{Numbers, Slot};
 use tightfit_plan::{NetworkTensor, ParameterKind, Workload, channel_stride};
 
-use crate::{Error, Learned};
+use crate::Error;
+
+/// Everything a network has learned: parameters and running statistics, by tensor.
+pub type Learned = BTreeMap<NetworkTensor, Vec<f32>>;
 
 /// Overwrites the learned numbers of an engine with the given ones. Tensors that are not given stay.
 ///

@@ -19,21 +19,12 @@ use tightfit_report::count;
 use tightfit_units::Bytes;
 
 use super::run_budget::Budgeted;
-use super::run_report;
+use super::run_report::{self, Limit};
 use crate::failure::{Failure, check_outputs};
 use crate::message;
 use crate::options::{AutoOrBytes, Common, RunOptions, Tune, of_environment, started};
 use crate::preload::{Form, Preload, find_program, python_of, supported};
 use crate::session::{cache_path, device_numbers};
-
-/// Which workspace is limited.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Limit {
-    /// The workspace of each kernel.
-    PerKernel(AutoOrBytes),
-    /// The workspace of all kernels of a GPU together.
-    Total(Bytes),
-}
 
 /// The environment variables of a limit per kernel and of a total.
 const NAMES: [&str; 2] = ["TIGHTFIT_WORKSPACE", "TIGHTFIT_TOTAL_WORKSPACE"];

@@ -6,10 +6,19 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tightfit_units::Bytes;
 
-use super::run::Limit;
 use crate::failure::{Failure, write_file};
 use crate::options::AutoOrBytes;
+
+/// Which workspace is limited.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// The workspace of each kernel.
+    PerKernel(AutoOrBytes),
+    /// The workspace of all kernels of a GPU together.
+    Total(Bytes),
+}
 
 /// Writes a report without convolutions, if `path` is a file or does not exist yet; `%p` becomes this process's ID,
 /// which the program will keep. A pipe or a terminal gets only the program's own report.

@@ -9,31 +9,13 @@ use std::path::{Path, PathBuf};
 use tightfit_profile::Cache;
 use tightfit_report::count;
 
-use super::{Elf, carried};
+use super::{Elf, Form, carried};
 use crate::failure::Failure;
 
 /// Names our library, as a file or as the folder of both forms; a carried library is written into that folder.
 const VARIABLE: &str = "TIGHTFIT_PRELOAD";
 /// The name under which clients ask for cuDNN.
 const SONAME: &str = "libcudnn.so.9";
-
-/// Which of the two files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Named as cuDNN is.
-    Named,
-    /// Without that name, for clients that link cuDNN.
-    Plain,
-}
-
-impl Form {
-    pub const fn file(self) -> &'static str {
-        match self {
-            Form::Named => "libtightfit_preload.so",
-            Form::Plain => "libtightfit_preload_plain.so",
-        }
-    }
-}
 
 /// Whether this processor can run our library, whose trampolines are assembly.
 ///

@@ -3,10 +3,12 @@
 mod call;
 mod carried;
 mod elf;
+mod form;
 mod library;
 mod python;
 
 pub use call::PythonCall;
 pub use elf::Elf;
-pub use library::{Form, Preload, found, supported};
+pub use form::Form;
+pub use library::{Preload, found, supported};
 pub use python::{Environment, find_program, python_of};

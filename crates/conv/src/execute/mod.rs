@@ -7,9 +7,11 @@ mod class;
 mod concurrent;
 mod data;
 mod reference;
+mod trial;
 mod verify;
 
 pub use concurrent::{Overlapped, verify_together};
 pub use data::{Data, Values};
 pub use reference::{Elements, products, reference_of};
-pub use verify::{Reference, SAMPLED_OUTPUTS, Trial, Verified, verify};
+pub use trial::Trial;
+pub use verify::{Reference, SAMPLED_OUTPUTS, Verified, verify};

@@ -2,9 +2,9 @@
 
 use tightfit_units::{Error, Nanos};
 
-use super::Data;
+use super::Trial;
 use super::class::class_error;
-use crate::backend::{Backend, Run, Scale, Task, Tensors};
+use crate::backend::{Backend, Run, Scale, Tensors};
 use crate::{Configuration, Problem};
 
 /// Outputs per kernel to compare with the reference, unless all are requested.
@@ -47,29 +47,6 @@ impl Verified {
     pub fn is_of_class(&self) -> Option<bool> {
         let of_class = self.class_error_reference?;
         Some(self.error_reference <= of_class * Verified::MOST_OVER_CLASS)
-    }
-}
-
-/// A kernel to run, and its data.
-#[derive(Clone, Copy, Debug)]
-pub struct Trial<'a> {
-    /// The kernel at its whole mini-batch.
-    pub problem: &'a Problem,
-    /// The configuration to verify.
-    pub configuration: &'a Configuration,
-    /// The undivided configuration to compare with; `None` if nothing fits undivided.
-    pub undivided: Option<&'a Configuration>,
-    /// The tensors.
-    pub data: &'a Data,
-    /// Factors of result and output.
-    pub scale: Scale,
-}
-
-impl<'a> Trial<'a> {
-    /// The configuration to verify, as a task to run with others.
-    pub(super) fn task(&self) -> Task<'a> {
-        let Trial { problem, configuration, data, scale, .. } = *self;
-        Task { problem, configuration, tensors: data.tensors(), scale }
     }
 }
 

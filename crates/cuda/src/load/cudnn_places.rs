@@ -19,10 +19,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::places::{LibraryFile, entries, place};
+use super::places::{LibraryFile, TOOLKITS, entries, place};
 
-/// Folders of CUDA toolkits.
-pub(super) const TOOLKITS: [&str; 2] = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"];
 const SYSTEM: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
 
 /// Whether to start a Python to query its folders.

@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::cudnn_places::TOOLKITS;
+/// Folders of CUDA toolkits.
+pub(super) const TOOLKITS: [&str; 2] = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"];
 
 /// A file to try, and why.
 #[derive(Debug)]

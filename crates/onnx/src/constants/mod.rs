@@ -56,7 +56,7 @@ pub fn compute(call: &Call<'_>, outputs: &[Dims], most: usize) -> Result<Vec<Con
         return Err(format!("{dims:?} has more than {most} elements"));
     }
     if !call.is_standard() {
-        return Err(format!("the operator of {} is not supported", super::graph::shown(&call.node.domain)));
+        return Err(format!("the operator of {} is not supported", super::shown::shown(&call.node.domain)));
     }
     let known = attributes(call.operator()).ok_or("the operator is not supported")?;
     if let Some(unlike) = call.given.unlike() {
@@ -64,7 +64,7 @@ pub fn compute(call: &Call<'_>, outputs: &[Dims], most: usize) -> Result<Vec<Con
     }
     let names = call.node.attribute.iter().map(|attribute| attribute.name.as_str());
     if let Some(name) = names.clone().find(|name| !known.contains(name)) {
-        return Err(format!("its attribute {} is not supported", super::graph::shown(name)));
+        return Err(format!("its attribute {} is not supported", super::shown::shown(name)));
     }
     let input = call.constant(0)?;
     let mut of = elements::of(call)?;

@@ -1,16 +1,19 @@
 //! The inputs of choosing.
 
-use tightfit_conv::{Candidate, DivisionCost, Notes, Types};
-use tightfit_profile::{Admission, Cache};
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use tightfit_conv::{Candidate, Device, DivisionCost, Notes, Types};
+use tightfit_profile::{Admission, Cache, ComparisonKey};
 use tightfit_units::Nanos;
 
 use super::cache::CacheFile;
-use super::compared::Compared;
 use super::measurements::Measurements;
 use super::proof::Proofs;
 use super::shipped::Stores;
 use super::spending::Spending;
 use super::unsaved::Unsaved;
+use crate::judge::Errors;
 use crate::kernel::Question;
 use crate::settings::{Settings, Tune};
 use crate::torch;
@@ -22,6 +25,9 @@ pub(super) struct Knowledge {
     pub cost: DivisionCost,
     pub framework_time: Option<Nanos>,
 }
+
+/// The comparisons on each device, read from the cache when first asked for.
+type Compared = Mutex<HashMap<(Device, ComparisonKey), Errors>>;
 
 /// Chooses configurations, and keeps the data for it.
 #[derive(Default)]

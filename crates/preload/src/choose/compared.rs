@@ -9,16 +9,14 @@
 //! cached, or the budget is spent         what is known; the rest runs only under an explicit limit
 //! ```
 
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use tightfit_conv::optimize::front;
 use tightfit_conv::{Algorithm, Configuration, Device, Notes};
-use tightfit_cuda::{Course, Host};
-use tightfit_profile::{Comparison, ComparisonKey};
+use tightfit_cuda::{Course, CourseResult, Host};
+use tightfit_profile::Comparison;
 
 use super::chooser::{Chooser, Knowledge};
-use super::judged::run;
 use super::unsaved::Entry;
 use crate::judge::{ATTEMPTS, Errors, RESERVE, Truth, comparisons, is_own, log_inaccurate, own, sampled};
 use crate::kernel::{Answer, Question};
@@ -29,10 +27,10 @@ use crate::settings::{Settings, Terms, Tune};
 
 /// The most configurations that run on the same data at once: their outputs fit one buffer.
 const MAX_AT_ONCE: usize = 8;
-
-/// The comparisons on each device, read from the cache when first asked for.
-#[derive(Default)]
-pub(super) struct Compared(Mutex<HashMap<(Device, ComparisonKey), Errors>>);
+/// The longest wait for a result.
+const MAX_WAIT: Duration = Duration::from_secs(20);
+/// The time between two looks for the end.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 impl Chooser {
     /// The known errors of a question's configurations. Under capture, no file is opened for them.
@@ -45,13 +43,13 @@ impl Chooser {
         is_capturing: bool,
     ) -> Errors {
         let key = (device.clone(), question.comparison_key());
-        if let Some(known) = lock(&self.compared.0).get(&key) {
+        if let Some(known) = lock(&self.compared).get(&key) {
             return known.clone();
         }
         let is_read = !is_capturing && terms.tune != Tune::Heuristic;
         let Some(cache) = is_read.then(|| self.cache(settings, terms.tune)).flatten() else { return Errors::default() };
         let read = Errors::new(self.cache.read(cache.comparisons(device, &key.1)).unwrap_or_default());
-        lock(&self.compared.0).entry(key).or_insert(read).clone()
+        lock(&self.compared).entry(key).or_insert(read).clone()
     }
 
     /// Records comparisons for a question, also for later processes.
@@ -60,7 +58,7 @@ impl Chooser {
             return;
         }
         let key = question.comparison_key();
-        let mut all = lock(&self.compared.0);
+        let mut all = lock(&self.compared);
         let known = all.entry((device.clone(), key.clone())).or_default();
         for one in &new {
             let beside = one.own.as_ref().map_or(String::new(), |(own, error)| format!(", {own} by {error:.1e}"));
@@ -182,4 +180,22 @@ fn compare(question: &Question, ours: &[Configuration], session: &mut Session, h
     let pattern = host.pattern(question.device, problem.types().storage()).ok()?;
     let truth = Truth::begin(problem, question.scale(), pattern, outputs)?;
     Some(comparisons(question, ours.into_iter().zip(truth.errors(&outcome.outputs)?).collect()))
+}
+
+/// Runs a course on the program's stream and waits for its end.
+pub(super) fn run(question: &Question, course: Course<'_>, session: &Session, host: &Host) -> Option<CourseResult> {
+    let _beside = host.beside_captures().ok()?;
+    let failed = |error| trace!("{}: not compared: {error}", question.problem);
+    let stream = session.guest.stream().map_err(failed).ok()?;
+    // SAFETY: the stream belongs to the session's handle, which the program is calling with, on the question's device,
+    // and not capturing, or nothing would have been measured; the programs were made on the handle.
+    let trial = unsafe { host.trial(question.device, stream, course) }.map_err(failed).ok()?;
+    let started = Instant::now();
+    loop {
+        match trial.outcome().map_err(failed).ok()? {
+            Some(outcome) => return Some(outcome),
+            None if started.elapsed() > MAX_WAIT => return None,
+            None => std::thread::sleep(POLL_INTERVAL),
+        }
+    }
 }

@@ -10,9 +10,10 @@ use tightfit_profile::survey::Sizes;
 use tightfit_profile::{Decision, DecisionKey};
 use tightfit_units::Bytes;
 
+use super::choice::{Choice, answer, answer_of, own_if_fits};
 use super::chooser::{Chooser, admission, is_deterministic};
+use super::heuristic;
 use super::unsaved::Entry;
-use super::{Choice, answer, heuristic, own_if_fits};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
 use crate::session::Session;
@@ -181,18 +182,6 @@ impl Chooser {
     fn can_tune(&self, terms: Terms, settings: &Settings) -> bool {
         terms.is_anytime() && !is_deterministic(settings) && !self.is_spent(settings)
     }
-}
-
-/// The decision, if it can be set up within the limit.
-pub(super) fn answer_of(
-    configuration: Option<Configuration>,
-    question: &Question,
-    terms: Terms,
-    session: &mut Session,
-) -> Option<Answer> {
-    let Some(ours) = configuration else { return Some(Answer::Kept) };
-    let fits = ours.workspace() <= terms.limit.bytes() && session.set_up(question, &ours).is_some();
-    fits.then_some(Answer::Ours(ours))
 }
 
 /// The largest workspace within the limit that a configuration may ask for, by queries alone, or `None` if that is no more

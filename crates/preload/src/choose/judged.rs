@@ -1,27 +1,22 @@
 //! Under `--tune first`, before anything runs, the fastest configuration alternates with the framework's choice. (Otherwise
 //! this happens between calls.) The result is kept for later processes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tightfit_conv::Configuration;
-use tightfit_cuda::{Course, CourseResult, Host};
+use tightfit_cuda::{Course, Host};
 use tightfit_profile::Decision;
 use tightfit_units::Nanos;
 
+use super::choice::{Choice, answer, answer_of, own_if_fits};
 use super::chooser::{Chooser, Knowledge};
-use super::decided::answer_of;
+use super::compared::run;
 use super::surveyed::Survey;
-use super::{Choice, answer, own_if_fits};
 use crate::judge::{ATTEMPTS, RESERVE, Speedup, Truth, comparisons, log_inaccurate, own, rounds, sampled, timed};
 use crate::kernel::{Answer, Question};
 use crate::log::trace;
 use crate::session::Session;
 use crate::settings::{Limit, Settings, Terms, Tune};
-
-/// The longest wait for a result.
-const MAX_WAIT: Duration = Duration::from_secs(20);
-/// The time between two looks for the end.
-const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 impl Chooser {
     /// The choice within a limit by the measurements, and the time of the framework's choice. A framework's choice that
@@ -154,22 +149,4 @@ impl Chooser {
 /// Whether answers on these terms are remembered; parts of a total are not decided for one kernel alone.
 pub(super) fn is_remembered(terms: Terms) -> bool {
     terms.tune == Tune::First && !matches!(terms.limit, Limit::Total(_))
-}
-
-/// Runs a course on the program's stream and waits for its end.
-pub(super) fn run(question: &Question, course: Course<'_>, session: &Session, host: &Host) -> Option<CourseResult> {
-    let _beside = host.beside_captures().ok()?;
-    let failed = |error| trace!("{}: not compared: {error}", question.problem);
-    let stream = session.guest.stream().map_err(failed).ok()?;
-    // SAFETY: the stream belongs to the session's handle, which the program is calling with, on the question's device,
-    // and not capturing, or nothing would have been measured; the programs were made on the handle.
-    let trial = unsafe { host.trial(question.device, stream, course) }.map_err(failed).ok()?;
-    let started = Instant::now();
-    loop {
-        match trial.outcome().map_err(failed).ok()? {
-            Some(outcome) => return Some(outcome),
-            None if started.elapsed() > MAX_WAIT => return None,
-            None => std::thread::sleep(POLL_INTERVAL),
-        }
-    }
 }

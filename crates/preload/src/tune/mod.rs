@@ -12,6 +12,7 @@
 //! memory beyond a reserve, and freed after each measurement. Nothing is measured on a stream that captures.
 
 mod builds;
+mod call;
 mod job;
 mod ledger;
 mod outcome;
@@ -28,16 +29,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Instant;
 
-use tightfit_cuda::Host;
 use tightfit_cuda::sys::cudnn::{BackendDescriptor, Handle};
 
 use crate::choose::Chooser;
-use crate::kernel::{Kernel, Kernels};
+use crate::kernel::Kernel;
 use crate::lock::lock;
-use crate::progress::Progress;
-use crate::session::Sessions;
 use crate::settings::Settings;
 use builds::Builds;
+pub use call::Around;
+use call::TunedCall;
 use state::State;
 use task::Own;
 
@@ -143,30 +143,4 @@ impl Tuner {
         }
         chooser.end(settings);
     }
-}
-
-/// The parts of the process that tuning needs.
-#[derive(Clone, Copy)]
-pub struct Around<'a> {
-    /// The settings.
-    pub settings: &'a Settings,
-    /// Driver and cuDNN.
-    pub host: &'a Arc<Host>,
-    /// The cache, and what choosing has cost.
-    pub chooser: &'a Chooser,
-    /// The program's handles.
-    pub sessions: &'a Sessions,
-    /// The convolutions.
-    pub kernels: &'a Kernels,
-    /// The messages to the user.
-    pub progress: &'a Progress,
-}
-
-/// The call that is about to be executed.
-struct TunedCall<'a> {
-    around: &'a Around<'a>,
-    handle: Handle,
-    device: usize,
-    own: Own<'a>,
-    builds: &'a Builds,
 }

@@ -6,8 +6,8 @@ use tightfit_conv::Configuration;
 use tightfit_profile::Decision;
 use tightfit_units::Nanos;
 
+use super::call::{Around, TunedCall};
 use super::job::{Job, Verdict};
-use super::{Around, TunedCall};
 use crate::choose::Chooser;
 use crate::kernel::{ActiveChoice, Kernel};
 use crate::log::trace;

@@ -317,7 +317,7 @@ impl Cache {
     /// # Errors
     /// As [`Cache::keep`]. An invalid recording changes nothing.
     pub fn import(&self, recording: &Recording) -> Result<Imported, Error> {
-        bounds::refuse("a recording", bounds::recording_fault(recording))?;
+        bounds::refuse("a recording", recording.fault())?;
         let mut count = 0;
         for (shape, measurements) in recording.measurements() {
             self.keep_all(&recording.device, shape, &measurements)?;

@@ -16,7 +16,8 @@ use tightfit_units::{Bytes, Error};
 use super::Scope;
 use super::devices::each_task;
 use super::env::Env;
-use super::fit::{SCREEN, is_little};
+use super::fit::is_little;
+use super::grouped::SCREEN;
 use super::sizes::measure_size;
 use crate::{Admission, Known, Spent};
 

@@ -16,7 +16,8 @@ use tightfit_conv::{Algorithm, Backend, Configuration, Device, Measurement, Offe
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::env::Env;
-use super::survey::{Scope, by_work, survey_one};
+use super::scope::Scope;
+use super::survey::{by_work, survey_one};
 use crate::{Profiler, Store};
 
 /// Predicts the time of one run of an algorithm on a problem.

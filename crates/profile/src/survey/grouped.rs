@@ -6,9 +6,10 @@
 use tightfit_conv::{Algorithm, Problem};
 use tightfit_units::{Bytes, Error};
 
-use super::fit::SCREEN;
 use crate::Profiler;
 
+/// Sizes at which every algorithm is screened.
+pub(super) const SCREEN: [usize; 2] = [4, 32];
 /// Fewest groups at which the launches decide. With two, an algorithm of a recorded H200 takes 6.3 times the best at 4
 /// samples and 1.2 times at 256.
 const MANY_GROUPS: usize = 16;

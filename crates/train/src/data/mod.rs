@@ -14,6 +14,7 @@ mod crop;
 mod digits;
 pub(crate) mod file;
 mod folder;
+mod image_files;
 mod images;
 mod loader;
 mod mnist;
@@ -212,7 +213,8 @@ pub fn open_unlabeled(name: &str, paths: &[PathBuf], sample: Shape) -> Result<Da
 
 /// Whether this is a file, or a folder with images and no folders of classes: both are without labels.
 pub fn is_unlabeled(path: &Path) -> bool {
-    path.is_file() || path.is_dir() && folder::is_of_images(path).unwrap_or(false) && images::is_without_classes(path)
+    path.is_file()
+        || path.is_dir() && folder::is_of_images(path).unwrap_or(false) && image_files::is_without_classes(path)
 }
 
 /// Converts a gray value to a number from -1 to 1.

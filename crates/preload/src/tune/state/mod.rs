@@ -11,6 +11,7 @@ use tightfit_cuda::sys::driver::Stream;
 use tightfit_cuda::{CudaError, Moment, Trial};
 use tightfit_units::Nanos;
 
+use super::call::{Around, TunedCall};
 use super::job::{Job, Next};
 use super::ledger::Ledger;
 use super::outcome::{adopt, finish, keep_proofs, leave, run, save};
@@ -20,7 +21,6 @@ use super::room::Room;
 use super::similar::Similar;
 use super::steps::Steps;
 use super::task::{Purpose, Task};
-use super::{Around, TunedCall};
 use crate::choose::{Chooser, Prover, admission};
 use crate::judge::{RESERVE, Truth};
 use crate::kernel::Kernel;

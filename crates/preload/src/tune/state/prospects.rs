@@ -7,7 +7,7 @@ use std::time::Duration;
 use tightfit_units::Nanos;
 
 use super::{State, id};
-use crate::tune::TunedCall;
+use crate::tune::call::TunedCall;
 use crate::tune::job::{Job, Verdict};
 
 /// The stand-in for a choice that does not fit is expected to take this number of times its time.

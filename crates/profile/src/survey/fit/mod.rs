@@ -25,14 +25,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use screen::Screen;
 use screen::Screening;
-pub(super) use screen::{SCREEN, is_little};
+pub(super) use screen::is_little;
 
 use tightfit_conv::optimize::divide;
 use tightfit_conv::{Algorithm, Candidate, DivisionCost, Problem};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use super::bounds::Bounds;
-use super::grouped;
+use super::grouped::{self, SCREEN};
 use crate::Profiler;
 
 /// Fill in an algorithm if its time per sample is at most this multiple of the best algorithm's.

@@ -13,9 +13,8 @@ use tightfit_conv::{Device, Problem};
 use tightfit_units::{Bytes, Error};
 
 use super::Search;
+use crate::survey::grouped::SCREEN;
 
-/// Sizes at which every algorithm is screened.
-pub(in crate::survey) const SCREEN: [usize; 2] = [4, 32];
 /// The largest size at which an algorithm with a single screening is screened at its run size.
 const MAX_SIZE_AT_ONCE: usize = 64;
 /// Up to this number of floating-point operations, a GPU computes all samples faster than it sets an algorithm up. Compiled engines take 0.2 to 1 s
