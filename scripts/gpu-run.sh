@@ -95,17 +95,6 @@ unet() { # a 3-D U-Net, benchmark off and on
     done
 }
 
-total() { # one total divided among all kernels
-    plain step.py alexnet:256:fp32 googlenet:128:fp32
-    under total-alexnet "--total-workspace 256MiB" step.py alexnet:256:fp32
-    under total-googlenet "--total-workspace 1GiB" step.py googlenet:128:fp32
-}
-
-curve() { # 200 steps of a small network
-    plain curve.py
-    under curve "--workspace 8MiB" curve.py
-}
-
 host() { # what `run` adds to the host's time: plain, the library switched off, and the defaults, a process each, in turn; CASES and
     # ROUNDS choose
     for _ in $(seq "${ROUNDS:-3}"); do
@@ -195,21 +184,6 @@ fused() { # cudnnConvolutionBiasActivationForward, its workspace sized by the pl
         done
     done
     rm -f "$output"/plain.bin "$output"/run.bin "$output"/client.txt
-}
-
-deterministic() { # with --deterministic the same bits from run to run, whatever the timings
-    places
-    for operation in forward data filter; do
-        # shellcheck disable=SC2086 # several options on purpose
-        set -- ${CLIENT:-} "op=$operation" n=256 c=64 k=192 size=27 filter=5 pad=2 room=67108864 legacy=ex
-        for again in first second; do
-            client "$output/$again.bin" "$folder/tightfit" run --cudnn "$cudnn" --workspace 64MiB --deterministic --cache none \
-                --report "$output/report-deterministic-$operation.json" -- "$folder/client" "$@"
-        done
-        cmp -s "$output/first.bin" "$output/second.bin" && bits=equal || bits=differ
-        echo "{\"operation\": \"$operation\", \"status\": \"$status\", \"bits\": \"$bits\"}" >>"$output/$stage.jsonl"
-    done
-    rm -f "$output"/first.bin "$output"/second.bin "$output"/client.txt
 }
 
 legacy() { # the legacy interface: the tests' C program (gcc -O1 -pthread -o FOLDER/client crates/test-support/client/client.c -ldl)

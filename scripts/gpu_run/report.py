@@ -17,10 +17,6 @@ class Report:
         self.path = path and pathlib.Path(path.replace("%p", str(os.getpid())))
         self.seen = {}
 
-    def goes_on(self, spent, least, most):
-        """Whether steps go on after this number of seconds: at least for `least`, until tuning has ended, and at most for `most`."""
-        return spent < least or bool(self.path) and not self.is_tuned() and spent < most
-
     def is_tuned(self):
         """Whether all kernels are decided, for two seconds now."""
         if not self.path or not self.path.exists():
