@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Operation, Types};
+use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Types};
 use tightfit_network::{LayerKind, Network};
 use tightfit_plan::step::Cost;
 use tightfit_plan::{
@@ -11,7 +11,7 @@ use tightfit_plan::{
     Mode, NetworkTensor, Pass, Role, Schedule, Stream, Workload, footprint,
 };
 use tightfit_profile::survey::Slicing;
-use tightfit_test_support::train::{THREADS, batch, configuration, everything_resident, fork_and_join, residual};
+use tightfit_test_support::train::{THREADS, batch, everything_resident, fork_and_join, residual};
 use tightfit_train::machine::cpu::{CpuMachine, Options};
 use tightfit_train::{Engine, Error, Machine, Poison, Solver};
 use tightfit_units::{Bytes, Nanos};

@@ -105,14 +105,6 @@ pub fn start(folder: &Path, arguments: &[OsString], setup: &Setup) -> Running {
 }
 
 impl Running {
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-    }
-
     /// Waits for the end, or makes one after [`IDLE_LIMIT`].
     pub fn finish(mut self) -> Ending {
         let mut stopped = false;

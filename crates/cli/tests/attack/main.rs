@@ -1,4 +1,4 @@
-//! The command under attack: damaged files, absurd values, odd environments, kills and signals. No input may make it panic,
+//! The command under attack: damaged files, absurd values and odd environments. No input may make it panic,
 //! abort, hang, take memory without bound, lose data, or fail without saying why.
 //!
 //! Input `number` of a kind is the same in every run. The ordinary test has the first few of each kind, the long one as many
@@ -22,9 +22,7 @@ mod outputs;
 mod plans;
 mod recordings;
 mod reports;
-mod signals;
 mod values;
-mod writers;
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -103,28 +101,13 @@ fn damaged_inputs_break_nothing() {
 }
 
 #[test]
-fn writers_that_are_killed_lose_nothing() {
-    let count = writers::write(8);
-    assert!(count.imports.into_inner() > 0 && count.kills.into_inner() > 0);
-}
-
-#[test]
-fn signals_end_commands_soon_and_leave_no_parts() {
-    signals::signal(&Bench::new(), 10);
-}
-
-#[test]
 #[ignore = "takes minutes to hours; TIGHTFIT_ATTACK says how many inputs"]
 fn long() {
     let said = std::env::var("TIGHTFIT_ATTACK").unwrap_or_else(|_| "5000".to_owned());
     let kinds = KINDS.map(|(name, _)| name).join(", ");
     match asked(&said) {
         Some(Asked::Of(kind, numbers)) => attack(&numbers.map(|number| (kind, number)).collect::<Vec<_>>()),
-        Some(Asked::Inputs(count)) => {
-            println!("8 writers: {:?}", writers::write(count / 40));
-            signals::signal(&Bench::new(), count / 100);
-            attack(&in_turn([count.div_ceil(KINDS.len() as u64); KINDS.len()]));
-        }
+        Some(Asked::Inputs(count)) => attack(&in_turn([count.div_ceil(KINDS.len() as u64); KINDS.len()])),
         None => panic!("TIGHTFIT_ATTACK={said}: a number of inputs, KIND:NUMBER or KIND:FIRST-END; kinds are {kinds}"),
     }
 }

@@ -118,7 +118,7 @@ fn kind(path: &Path) -> Option<FileType> {
 }
 
 /// Names of files that were not finished.
-pub fn parts(folder: &Path) -> Vec<String> {
+fn parts(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
     names.filter(|name| name.contains(".part")).collect()
 }

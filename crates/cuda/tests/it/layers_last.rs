@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Axis, Layout};
 use tightfit_cuda::layers::{
-    BatchNorm, Libraries, Map, Now, Pool, Statistics, Work, Write, add as add_maps, add_bias, bias_gradient, copy,
-    copy_channels, dropout, relu, relu_gradient,
+    Libraries, Map, Now, Pool, Work, Write, add as add_maps, add_bias, bias_gradient, copy_channels, dropout, relu,
+    relu_gradient,
 };
-use tightfit_cuda::safe::{DeviceBuffer, Event, Region};
+use tightfit_cuda::safe::{DeviceBuffer, Region};
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_network::{Pooling, PoolingMethod, Rule, Sgd, Shape};
 use tightfit_plan::Order;

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use tightfit_conv::Layout;
 use tightfit_conv::problem::Storage;
-use tightfit_cuda::layers::{BatchNorm, Libraries, Map, Statistics, Write, copy};
-use tightfit_cuda::safe::{DeviceBuffer, Region};
+use tightfit_cuda::layers::{BatchNorm, Libraries, Map, Statistics, Write};
 use tightfit_cuda::{CudaBackend, Options};
 use tightfit_network::Shape;
 use tightfit_test_support::mocks::Mocks;
 
-use crate::layers_last::{FORMS, WRITES, assert_near, numbers, read, region, rounding, run, time};
+use crate::layers_last::{FORMS, WRITES, assert_near, numbers, read, region, rounding, run};
 
 const CASES: [(Storage, Layout); 5] = [
     (Storage::F32, Layout::Nchw),
