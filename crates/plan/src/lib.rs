@@ -23,73 +23,54 @@
 //! turns it into a [`Schedule`], one search places it in memory, one simulator computes its time and peak, one checker accepts or rejects it, and one
 //! engine runs it on any backend. The only schedules that leave this crate are [`Checked`] ones.
 //!
-//! - Input: `workload` and `lower` (networks), `step` (the form of a step, and its files), `cost_model`, `machines` and `cards` (times), `fronts`
-//!   (configurations of convolutions), `options`, `scope` (the sizes to measure).
-//! - Planning: `planner` and `sweep` are the entry points; `policies` write a `script`, `write` makes a `schedule`, `draft` places it with `lives`
-//!   and `clock`; `parts` and `lanes` rewrite steps and schedules.
-//! - Output: `simulate`, `check` and `assemble` make a `result`; `file` and `decisions` write it.
+//! Each folder imports only from folders above it:
+//!
+//! - `step`: a step as data, the rates of devices, and step files. `schedule`: instructions, scripts, writing a schedule, and parts of a mini-batch.
+//! - `lowering`: networks as steps, with times and configurations of convolutions.
+//! - `simulate` and `check`: what a schedule does, twice, by code that shares nothing. `result` has what is known of a plan; `file` reads and writes it.
+//! - `memory`: the places of blocks. `vdnn` and `search` are policies; `trials` keeps the attempts of one policy.
+//! - `planner`: the entry points: one budget, several budgets, the sizes to measure, the least budget.
 //! - [`eager`]: plans of other programs' steps, which are carried out from outside. [`flow`]: least cuts.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod assemble;
-mod cards;
 mod check;
-mod clock;
-mod cost_model;
-mod decisions;
-mod draft;
 pub mod eager;
 mod file;
-mod floor;
 pub mod flow;
-mod fronts;
-mod lanes;
-mod lives;
-mod lower;
 mod lower_bound;
-mod machines;
-mod network_terms;
+mod lowering;
+mod memory;
 mod options;
-mod order;
-mod parts;
 mod planner;
-mod policies;
-mod prepared;
 mod result;
 mod schedule;
-mod scope;
-mod script;
+mod search;
 mod simulate;
 pub mod step;
 mod stop;
-mod sweep;
 mod threads;
-mod words;
-mod workload;
-mod write;
+mod trials;
+mod vdnn;
 
 pub use check::{Budgets, Checked, Violation, check};
-pub use cost_model::{CostModel, Direction};
-pub use decisions::{Rebuilding, TensorDecision, Treatment, decisions};
-pub use floor::check_budget;
-pub use fronts::Fronts;
-pub use lower::{LayerPass, Lowered};
-pub use machines::{Figure, MACHINES, NamedMachine};
-pub use network_terms::{NetworkTensor, Pass, Role};
+pub use lowering::fronts::Fronts;
+pub use lowering::order::Order;
+pub use lowering::prepared::{ASSUMED_RATES, Prepared};
+pub use lowering::terms::{LayerPass, Lowered, NetworkTensor, Role};
+pub use lowering::workload::{Parameter, Workload, channel_stride};
 pub use options::{Algorithms, Options, Policy};
-pub use order::Order;
+pub use planner::floor::check_budget;
+pub use planner::scope::{limits, part_sizes};
+pub use planner::sweep::{Rivals, Swept, checkpoints, rivals, sweep, sweep_until};
 pub use planner::{plain, plan, plan_until};
-pub use prepared::{ASSUMED_RATES, Prepared};
-pub use result::{Accounting, Attempt, Bounded, InParts, Kind, KindBytes, LayerPlan, MapPlan, MapTreatment, Plan};
+pub use result::{Accounting, Attempt, Bounded, InParts, LayerPlan, MapPlan, MapTreatment, Plan};
+pub use schedule::treatment::{Rebuilding, TensorDecision, Treatment, decisions};
 pub use schedule::{
-    ALIGNMENT, Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule,
-    Stream, footprint,
+    Action, Block, BlockId, Compute, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule, Stream,
 };
-pub use scope::{limits, part_sizes};
 pub use simulate::{Level, Simulation, Span, Stall, simulate};
-pub use step::{Access, Mode, Step, TensorId};
+pub use step::{ALIGNMENT, Access, Mode, Step, TensorId, footprint};
+pub use step::{CostModel, Direction, Figure, Kind, KindBytes, MACHINES, NamedMachine, Pass};
 pub use stop::Stop;
-pub use sweep::{Rivals, Swept, checkpoints, rivals, sweep, sweep_until};
 pub use tightfit_network::ParameterKind;
-pub use workload::{Parameter, Workload, channel_stride};

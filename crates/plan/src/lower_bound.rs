@@ -2,25 +2,25 @@
 
 use tightfit_units::Nanos;
 
-use super::{Bounded, InParts};
+use crate::{Bounded, InParts};
 
 /// A lower bound on the time of a step under a budget, with the plans that it covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LowerBound {
-    pub(super) time: Nanos,
-    pub(super) bounded: Bounded,
+pub(crate) struct LowerBound {
+    pub(crate) time: Nanos,
+    pub(crate) bounded: Bounded,
     /// The stretch that these plans compute in parts; `None` for whole mini-batches.
-    pub(super) in_parts: Option<InParts>,
+    pub(crate) in_parts: Option<InParts>,
 }
 
 impl LowerBound {
     /// A bound for plans with whole mini-batches.
-    pub(super) fn whole(time: Nanos, bounded: Bounded) -> LowerBound {
+    pub(crate) fn whole(time: Nanos, bounded: Bounded) -> LowerBound {
         LowerBound { time, bounded, in_parts: None }
     }
 
     /// Whether it holds for a plan with these parts and this time. A faster plan is not of the covered class.
-    pub(super) fn covers(&self, in_parts: Option<&InParts>, time: Nanos) -> bool {
+    pub(crate) fn covers(&self, in_parts: Option<&InParts>, time: Nanos) -> bool {
         self.in_parts.as_ref() == in_parts && self.time <= time
     }
 }

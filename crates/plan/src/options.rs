@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tightfit_units::{Bytes, Nanos, by_name};
 
-use super::step::Division;
+use crate::step::Division;
 
 /// The rule that decides which feature maps to offload, and how copies and layers wait for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

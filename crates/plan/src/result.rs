@@ -5,91 +5,8 @@ use tightfit_conv::{Device, Layout, Types};
 use tightfit_network::Network;
 use tightfit_units::{Bytes, Error, Nanos};
 
-use super::step::{OperationId, Phase, Stage, Step, TensorId};
-use super::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
-
-/// A category of memory in the device arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Weights, their 32-bit originals, running statistics.
-    Weights,
-    /// Gradients of the weights.
-    WeightGradients,
-    /// The solver's momentum.
-    Momentum,
-    /// Feature maps, and the labels.
-    FeatureMaps,
-    /// Gradients of feature maps.
-    GradientMaps,
-    /// Data other than maps that forward passes save.
-    Saved,
-    /// Scratch memory of convolutions.
-    Workspace,
-}
-
-impl Kind {
-    /// All kinds, resident ones first.
-    pub const ALL: [Kind; 7] = [
-        Kind::Weights,
-        Kind::WeightGradients,
-        Kind::Momentum,
-        Kind::FeatureMaps,
-        Kind::GradientMaps,
-        Kind::Saved,
-        Kind::Workspace,
-    ];
-
-    /// The name used in tables and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Weights => "weights",
-            Kind::WeightGradients => "weight-gradients",
-            Kind::Momentum => "momentum",
-            Kind::FeatureMaps => "feature-maps",
-            Kind::GradientMaps => "gradient-maps",
-            Kind::Saved => "saved",
-            Kind::Workspace => "workspace",
-        }
-    }
-
-    /// Whether the vDNN paper counts it: weights, X, dX and dY, workspace.
-    pub fn is_in_paper(self) -> bool {
-        matches!(self, Kind::Weights | Kind::FeatureMaps | Kind::GradientMaps | Kind::Workspace)
-    }
-}
-
-/// Bytes of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KindBytes([u64; Kind::ALL.len()]);
-
-impl KindBytes {
-    /// Bytes of one kind.
-    pub fn get(&self, kind: Kind) -> Bytes {
-        Bytes(self.0[kind as usize])
-    }
-
-    /// Adds bytes of one kind.
-    pub fn add(&mut self, kind: Kind, bytes: u64) {
-        self.0[kind as usize] += bytes;
-    }
-
-    /// Subtracts bytes of one kind.
-    pub fn remove(&mut self, kind: Kind, bytes: u64) {
-        let held = &mut self.0[kind as usize];
-        *held = held.saturating_sub(bytes);
-    }
-
-    /// Bytes of all kinds.
-    pub fn total(&self) -> Bytes {
-        Bytes(self.0.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)))
-    }
-
-    /// Bytes of the kinds that the vDNN paper counts.
-    pub fn in_paper(&self) -> Bytes {
-        Kind::ALL.into_iter().filter(|kind| kind.is_in_paper()).map(|kind| self.get(kind)).sum()
-    }
-}
+use crate::step::{KindBytes, OperationId, Phase, Stage, Step, TensorId};
+use crate::{Action, Checked, Instruction, Mode, Options, Schedule, Simulation, Workload};
 
 /// Memory of a plan and of plain, under one way of counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,7 +155,7 @@ pub struct InParts {
 impl InParts {
     /// The stretch of a schedule whose operations compute some samples at a time; `None` if all compute the whole
     /// mini-batch.
-    pub(super) fn of(step: &Step, schedule: &Schedule) -> Option<InParts> {
+    pub(crate) fn of(step: &Step, schedule: &Schedule) -> Option<InParts> {
         let part_of = |instruction: &Instruction| match &instruction.action {
             Action::Compute(compute) if compute.samples.len() < step.batch && !compute.again => {
                 Some(compute.operation).filter(|_| compute.phase != Phase::Sums)
@@ -314,7 +231,7 @@ pub struct Plan<S = Checked> {
     /// `None` if only policies were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven: Option<Bytes>,
-    /// Plain: the size of the arena of the step without a plan, see [`super::plain()`].
+    /// Plain: the size of the arena of the step without a plan, see [`crate::plain()`].
     pub baseline: Bytes,
     /// Time of a step, simulated.
     pub step_time: Nanos,
@@ -363,7 +280,7 @@ fn has_momentum() -> bool {
 
 impl<S> Plan<S> {
     /// The same plan with another schedule.
-    pub(super) fn with_schedule<T>(self, schedule: T) -> Plan<T> {
+    pub(crate) fn with_schedule<T>(self, schedule: T) -> Plan<T> {
         Plan {
             network: self.network,
             batch: self.batch,

@@ -12,9 +12,9 @@
 use serde::{Deserialize, Serialize};
 use tightfit_units::{Bytes, Nanos};
 
-use super::clock::STREAMS;
-use super::step::Step;
-use super::{Action, Block, CostModel, Direction, InstructionId, KindBytes, Schedule, Stream, footprint};
+use crate::schedule::clock::STREAMS;
+use crate::step::Step;
+use crate::{Action, Block, CostModel, Direction, InstructionId, KindBytes, Schedule, Stream, footprint};
 
 /// When an instruction ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

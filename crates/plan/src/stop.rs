@@ -28,50 +28,50 @@ impl Stop<'_> {
 
 /// The deadline of a search, regardless of the work left. Each loop of a search checks it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct End<'a> {
+pub(crate) struct End<'a> {
     stop: Stop<'a>,
     at: Option<Instant>,
 }
 
 impl<'a> End<'a> {
-    pub(super) fn new(stop: Stop<'a>, at: Option<Instant>) -> End<'a> {
+    pub(crate) fn new(stop: Stop<'a>, at: Option<Instant>) -> End<'a> {
         End { stop, at }
     }
 
-    pub(super) fn is_over(self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         self.stop.is_set() || self.at.is_some_and(|at| Instant::now() >= at)
     }
 
     /// Whether the flag is set.
-    pub(super) fn is_stopped(self) -> bool {
+    pub(crate) fn is_stopped(self) -> bool {
         self.stop.is_set()
     }
 
     /// Whether a deadline is set.
-    pub(super) fn is_timed(self) -> bool {
+    pub(crate) fn is_timed(self) -> bool {
         self.at.is_some()
     }
 
     /// Removes the deadline.
-    pub(super) fn untimed(self) -> End<'a> {
+    pub(crate) fn untimed(self) -> End<'a> {
         End { at: None, ..self }
     }
 
     /// The end of the next of `parts` equal parts of the time that is left.
-    pub(super) fn part(self, parts: usize) -> End<'a> {
+    pub(crate) fn part(self, parts: usize) -> End<'a> {
         let now = Instant::now();
         let parts = u32::try_from(parts.max(1)).unwrap_or(u32::MAX);
         End { at: self.at.map(|at| now + at.saturating_duration_since(now) / parts), ..self }
     }
 
     /// Whether at least `time` is left.
-    pub(super) fn leaves(self, time: Duration) -> bool {
+    pub(crate) fn leaves(self, time: Duration) -> bool {
         self.at.is_none_or(|at| at.saturating_duration_since(Instant::now()) >= time)
     }
 
     /// # Errors
     /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
-    pub(super) fn proceed(self) -> Result<(), Error> {
+    pub(crate) fn proceed(self) -> Result<(), Error> {
         match self.stop {
             Stop::WithNothing(_) if self.is_stopped() => Err(Error::Interrupted),
             _ => Ok(()),

@@ -8,7 +8,7 @@ use std::thread;
 const THREADS: usize = 2;
 
 /// The results of `count` searches, in order. The first ones begin first. If no thread can be started, they run one after another.
-pub(super) fn on_threads<T: Send>(count: usize, search: impl Fn(usize) -> T + Sync) -> Vec<T> {
+pub(crate) fn on_threads<T: Send>(count: usize, search: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(count));
     let work = || {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tightfit_units::{Bytes, Error};
 
-use super::{Budgets, check};
+use crate::check::{Budgets, check};
 use crate::step::{OperationId, Phase, Step};
 use crate::{Action, BlockId, Holding, HostBlock, HostBlockId, Instruction, InstructionId, Schedule, footprint};
 

@@ -14,8 +14,8 @@ use std::ops::Range;
 use crate::step::{Access, OperationId, Phase, Rerun, Residence, Step, TensorId, Use};
 use crate::{BlockId, Compute, InstructionId};
 
-use super::Violation;
-use super::samples::Samples;
+use crate::check::Violation;
+use crate::check::samples::Samples;
 
 /// The content that a tensor must have: the same for all of its samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -18,13 +18,11 @@
 
 mod checked;
 mod content;
-mod network;
 mod order;
 mod samples;
 mod violation;
 
 pub use checked::Checked;
-pub(super) use network::verify;
 pub use violation::{Budgets, Violation};
 
 use std::collections::HashMap;
@@ -33,8 +31,8 @@ use std::ops::Range;
 use tightfit_conv::Configuration;
 use tightfit_units::Bytes;
 
-use super::step::{Access, Again, Cost, GroupId, Phase, Residence, Step, Use};
-use super::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
+use crate::step::{Access, Again, Cost, GroupId, Phase, Residence, Step, Use};
+use crate::{ALIGNMENT, Action, BlockId, Compute, Holding, HostBlockId, InstructionId, Schedule, Stream};
 use content::{Content, Progress};
 use order::{Arena, Order};
 

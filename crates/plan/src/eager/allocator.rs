@@ -10,8 +10,8 @@
 //!
 //! Source: `c10/cuda/CUDACachingAllocator.cpp` of PyTorch, with `expandable_segments`. docs/results.md lists the errors of predictions.
 
-use super::simulate::{Block, Prediction, RerunCall, Span};
-use super::step::{EagerStep, NONE};
+use crate::eager::simulate::{Block, Prediction, RerunCall, Span};
+use crate::eager::step::{EagerStep, NONE};
 
 const BLOCK_MULTIPLE: i64 = 512;
 /// The largest small block, and the growth of the segment for large blocks.

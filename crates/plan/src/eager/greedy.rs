@@ -4,9 +4,8 @@
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
-use super::rerun::Impossible;
-use super::simulate::Prediction;
-use super::step::{EagerStep, NONE};
+use crate::eager::simulate::Prediction;
+use crate::eager::step::{EagerStep, Impossible, NONE};
 use crate::{Rebuilding, TensorDecision, Treatment};
 
 /// The longest time of the restoring phase.

@@ -22,6 +22,6 @@ mod step;
 pub use allocator::{InitialReservation, Reserved, Sizes};
 pub use anneal::{Limits, with_room};
 pub use greedy::greedy;
-pub use rerun::{Call, Impossible};
+pub use rerun::Call;
 pub use simulate::Prediction;
-pub use step::EagerStep;
+pub use step::{EagerStep, Impossible};

@@ -3,24 +3,11 @@
 //! Both the run and the prediction of its memory use these calls.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
-use super::step::{EagerStep, NONE};
+use crate::eager::step::{EagerStep, Impossible, NONE};
 
 /// The longest rerun of one tensor, in operations.
 const MAX_RERUN_OPERATIONS: usize = 40;
-
-/// A plan that cannot be carried out; the text gives the reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Impossible(pub String);
-
-impl fmt::Display for Impossible {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Impossible {}
 
 /// One operation of a rerun.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +41,17 @@ pub(super) fn made_by(step: &EagerStep, indices: &[usize]) -> Vec<usize> {
 }
 
 impl EagerStep {
+    /// The operations that recompute a tensor from saved or resident tensors, in order.
+    ///
+    /// # Errors
+    /// If one of them may not run again, or they are too many.
+    pub fn closure(&self, tensor: usize) -> Result<&[usize], Impossible> {
+        let Some(known) = self.closures.get(tensor) else {
+            return Err(Impossible(format!("there is no tensor {tensor}")));
+        };
+        known.get_or_init(|| closure(self, tensor)).as_deref().map_err(Clone::clone)
+    }
+
     /// The tensors that a rerun of these operations reads but does not compute, in the order of their first use.
     ///
     /// # Errors
@@ -126,7 +124,7 @@ impl EagerStep {
 }
 
 /// See [`EagerStep::closure`].
-pub(super) fn closure(step: &EagerStep, tensor: usize) -> Result<Vec<usize>, Impossible> {
+fn closure(step: &EagerStep, tensor: usize) -> Result<Vec<usize>, Impossible> {
     let mut needed: BTreeSet<usize> = BTreeSet::new();
     let mut done: BTreeSet<usize> = BTreeSet::new();
     let mut queue = vec![tensor];

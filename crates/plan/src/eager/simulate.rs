@@ -6,8 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::rerun::{Call, Impossible, leaves, made_by};
-use super::step::{EagerStep, NONE};
+use crate::eager::rerun::{Call, leaves, made_by};
+use crate::eager::step::{EagerStep, Impossible, NONE};
 use crate::{TensorDecision, Treatment};
 
 /// The predicted memory and time of decisions.

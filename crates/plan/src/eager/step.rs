@@ -1,15 +1,27 @@
 //! A recorded step, and who writes and reads each of its tensors.
 
+use std::fmt;
 use std::sync::OnceLock;
 
 use tightfit_conv::Configuration;
 use tightfit_units::{Error, Nanos};
 
-use super::rerun::{self, Impossible};
 use crate::step::{Access, Again, Cost, Machine, Operation as Of, Residence, StepFile, Tensor as TensorOf};
 
 /// Bytes per microsecond of a copy, if a step file names no machine.
 const LINK_RATE: f64 = 55e3;
+
+/// A plan that cannot be carried out; the text gives the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impossible(pub String);
+
+impl fmt::Display for Impossible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Impossible {}
 
 /// Marks the absence of an operation or tensor.
 pub(super) const NONE: usize = usize::MAX;
@@ -63,7 +75,7 @@ pub struct EagerStep {
     /// The slowdown of operations during copies.
     pub(super) slowdown: f64,
     pub(super) host: i64,
-    closures: Vec<OnceLock<Result<Vec<usize>, Impossible>>>,
+    pub(super) closures: Vec<OnceLock<Result<Vec<usize>, Impossible>>>,
 }
 
 impl EagerStep {
@@ -128,17 +140,6 @@ impl EagerStep {
             unpacks,
             begins,
         }
-    }
-
-    /// The operations that recompute a tensor from saved or resident tensors, in order.
-    ///
-    /// # Errors
-    /// If one of them may not run again, or they are too many.
-    pub fn closure(&self, tensor: usize) -> Result<&[usize], Impossible> {
-        let Some(known) = self.closures.get(tensor) else {
-            return Err(Impossible(format!("there is no tensor {tensor}")));
-        };
-        known.get_or_init(|| rerun::closure(self, tensor)).as_deref().map_err(Clone::clone)
     }
 }
 

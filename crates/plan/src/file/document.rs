@@ -10,7 +10,7 @@ use tightfit_conv::{Configuration, Types};
 use tightfit_network::LayerId;
 use tightfit_units::Bytes;
 
-use super::action::ActionObject;
+use crate::file::action::ActionObject;
 use crate::step::{Access, GroupId, OperationId, Phase, TensorId};
 use crate::{
     Block, BlockId, Compute, Holding, HostBlock, Instruction, Lowered, NetworkTensor, Pass, Role, Schedule, Stream,

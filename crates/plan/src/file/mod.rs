@@ -24,7 +24,7 @@ mod step_schedule;
 use tightfit_network::Network;
 use tightfit_units::{Bytes, Error, bounded};
 
-use super::{Budgets, Checked, Plan};
+use crate::{Budgets, Checked, Plan};
 use document::Document as ScheduleDocument;
 
 /// Identifies a plan file.

@@ -17,10 +17,11 @@ use flate2::Crc;
 use serde::{Deserialize, Serialize};
 use tightfit_units::{Bytes, Error, Nanos, bounded};
 
-use super::step_schedule::Document as ScheduleDocument;
-use super::{Head, MAX_TEXT, bad};
+use crate::file::step_schedule::Document as ScheduleDocument;
+use crate::file::{Head, MAX_TEXT, bad};
+use crate::schedule::treatment::decisions;
 use crate::step::StepFile;
-use crate::{Action, Bounded, Budgets, Checked, InParts, Plan, Step, TensorDecision, decisions};
+use crate::{Action, Bounded, Budgets, Checked, InParts, Plan, Step, TensorDecision};
 
 /// Identifies the plan of a step file.
 const FORMAT: &str = "tightfit-step-plan";

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tightfit_conv::Configuration;
 use tightfit_units::Bytes;
 
-use super::action::ActionObject;
+use crate::file::action::ActionObject;
 use crate::step::{GroupId, OperationId, Phase, Step, TensorId};
 use crate::{Block, BlockId, Compute, Holding, HostBlock, Instruction, Schedule, Stream};
 

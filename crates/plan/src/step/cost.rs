@@ -33,7 +33,7 @@ impl Cost {
     }
 
     /// The time for some samples: `part` of each whole-mini-batch time, plus the time of their configuration.
-    pub(super) fn time_of(&self, configuration: Option<&Configuration>, part: impl Fn(Nanos) -> Nanos) -> Nanos {
+    pub(crate) fn time_of(&self, configuration: Option<&Configuration>, part: impl Fn(Nanos) -> Nanos) -> Nanos {
         let chosen = configuration.map_or(Nanos::ZERO, Configuration::time);
         match self {
             Cost::Fixed(time) => part(*time),

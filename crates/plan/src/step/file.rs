@@ -19,17 +19,15 @@ use serde::{Deserialize, Serialize};
 use tightfit_conv::Types;
 use tightfit_units::{Bytes, Error, bounded};
 
-use super::{Access, Group, Machine, Mode, Residence, Step, Tensor};
-use crate::footprint;
-use operation::OperationObject;
+use super::machine::bad;
+use super::{Access, Group, Machine, Mode, Residence, Step, Tensor, footprint};
+use operation::{MAX_BYTES, OperationObject};
 use tensor::TensorObject;
 
 /// Increased when older files could no longer be read correctly.
 const VERSION: u32 = 1;
 /// Size limit of an uncompressed file; a step of 5000 operations needs a few MiB.
 const MAX_TEXT: Bytes = Bytes::mib(512);
-/// Limit on the sum of all tensors, so that sums of footprints never overflow.
-const MAX_BYTES: u64 = 1 << 56;
 
 /// A step with the machine that it was recorded on.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,10 +62,6 @@ enum ModeWord {
 #[derive(Serialize, Deserialize)]
 struct GroupObject {
     name: String,
-}
-
-pub(super) fn bad(what: impl ToString) -> Error {
-    Error::BadDocument { document: "step", what: what.to_string() }
 }
 
 impl StepFile {
@@ -142,7 +136,7 @@ impl Document {
         let mut written: Vec<bool> = tensors.iter().map(|tensor| tensor.residence == Residence::Resident).collect();
         let mut operations = Vec::with_capacity(self.operations.len());
         for (place, operation) in self.operations.iter().enumerate() {
-            let operation = operation.operation(place, self, &roots, &mut written)?;
+            let operation = operation.operation(place, (self.groups.len(), self.batch), &roots, &mut written)?;
             for used in operation.uses.iter().filter(|used| used.access != Access::Read) {
                 let groups = &mut tensors[used.tensor.0].groups;
                 if !groups.contains(&operation.group) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Access, OperationId, Stage, Step, TensorId};
+use crate::step::{Access, OperationId, Stage, Step, TensorId};
 
 /// When a tensor is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Step {
     }
 
     /// All operations with their indices.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (OperationId, &super::Operation)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (OperationId, &crate::step::Operation)> {
         self.operations.iter().enumerate().map(|(place, operation)| (OperationId(place), operation))
     }
 }

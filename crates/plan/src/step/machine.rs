@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tightfit_units::{Bytes, Error};
 
-use super::file::bad;
-use crate::{CostModel, NamedMachine, Stream};
+use super::{CostModel, MAX_LANES, NamedMachine};
 
 /// The link between device and host, and the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,7 +122,7 @@ impl Machine {
             ("slowdown_beside_copies", self.slowdown_beside_copies, 1.0, 1000.0),
             ("copy_host_us", self.copy_host_us, 0.0, 1e6),
             ("link_share", self.link_share, 1e-6, 1.0),
-            ("side_by_side", self.side_by_side, 1.0, Stream::LANES.len() as f64),
+            ("side_by_side", self.side_by_side, 1.0, MAX_LANES as f64),
         ];
         match rates.iter().find(|(_, rate, least, most)| !(*least..=*most).contains(rate)) {
             Some((key, rate, least, most)) => {
@@ -132,4 +131,9 @@ impl Machine {
             None => Ok(()),
         }
     }
+}
+
+/// The error for a wrong value in a step file.
+pub(super) fn bad(what: impl ToString) -> Error {
+    Error::BadDocument { document: "step", what: what.to_string() }
 }

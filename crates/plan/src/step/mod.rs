@@ -6,29 +6,48 @@
 //! operations   load: =0 | multiply: 0 2 =1 | .. | update: +2            = writes, + adds or changes in place
 //! ```
 //!
-//! Lowering turns a network into a step ([`super::Workload::step`]). Any other program that can list its reads and writes can be a step too. Plans,
+//! Lowering turns a network into a step ([`crate::Workload::step`]). Any other program that can list its reads and writes can be a step too. Plans,
 //! schedules, the checker and the simulator depend only on this form.
 //!
-//! `cost` has the time and workspace of operations, `lifetimes` the uses of tensors, `part` runs over some samples, `file` step files, and `machine`
-//! the machine in them.
+//! - `cost` has the time and workspace of operations, `kind` the kinds of memory, `lifetimes` the uses of tensors, and `part` runs over some samples.
+//! - `rates` has what plans know of a device and its link; `machines` and `cards` list the known ones.
+//! - `file` reads and writes step files, with the `machine` in them.
 
+mod cards;
 mod cost;
 mod file;
+mod kind;
 mod lifetimes;
 mod machine;
+mod machines;
 mod part;
+mod pass;
+pub(crate) mod rates;
 
 pub use cost::{Cost, Division, Front};
 pub use file::StepFile;
-pub(super) use lifetimes::{Lifetime, Lifetimes};
+pub use kind::{Kind, KindBytes};
+pub(crate) use lifetimes::{Lifetime, Lifetimes};
 pub use machine::Machine;
+pub use machines::MACHINES;
 pub use part::Phase;
+pub(crate) use part::{part_numbers, part_sizes};
+pub use pass::Pass;
+pub(crate) use rates::{APART, AVERAGE_APART, BIAS, DENSE, SUM};
+pub use rates::{CostModel, Direction, Figure, MAX_LANES, NamedMachine};
 
 use serde::{Deserialize, Serialize};
 use tightfit_conv::Types;
 use tightfit_units::{Bytes, Error, Nanos};
 
-use super::{Holding, Kind};
+/// Every block, and every parameter inside its block, begins at a multiple of this many bytes. The fastest algorithms
+/// of every backend need this alignment.
+pub const ALIGNMENT: u64 = 256;
+
+/// The bytes that a block of this size occupies in its arena.
+pub fn footprint(bytes: u64) -> u64 {
+    bytes.next_multiple_of(ALIGNMENT)
+}
 
 /// A tensor's index in [`Step::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,7 +78,7 @@ pub enum Residence {
 pub struct Tensor {
     /// Its name in reports.
     pub name: String,
-    /// Its length, before rounding up to [`super::ALIGNMENT`].
+    /// Its length, before rounding up to [`crate::ALIGNMENT`].
     pub bytes: Bytes,
     /// The kind of memory it counts as.
     pub kind: Kind,
@@ -267,27 +286,6 @@ impl Step {
     pub fn group_name(&self, id: OperationId) -> &str {
         let group = self.operations.get(id.0).and_then(|operation| self.groups.get(operation.group.0));
         group.map_or("", |group| &group.name)
-    }
-
-    /// Describes the content of a block.
-    pub fn describe(&self, holds: Holding) -> String {
-        match holds {
-            Holding::Tensor(id) => self.tensors.get(id.0).map(|tensor| tensor.name.clone()).unwrap_or_default(),
-            Holding::Workspace(id) => {
-                format!("workspace {}", self.groups.get(id.0).map_or("", |group| group.name.as_str()))
-            }
-        }
-    }
-
-    /// The kind of memory a block counts as.
-    ///
-    /// # Panics
-    /// If the step has no such tensor.
-    pub fn kind(&self, holds: Holding) -> Kind {
-        match holds {
-            Holding::Tensor(id) => self.tensor(id).kind,
-            Holding::Workspace(_) => Kind::Workspace,
-        }
     }
 
     /// The number of forward operations, which come first.

@@ -8,8 +8,7 @@
 use serde::{Deserialize, Serialize};
 use tightfit_units::Nanos;
 
-use super::{Access, Again, Cost, Operation, OperationId, Stage, Step, Use};
-use crate::Compute;
+use crate::step::{Access, Cost, Operation, OperationId, Stage, Step, Use};
 
 /// The share of an operation's work that a run does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -31,7 +30,7 @@ impl Phase {
         *self == Phase::Whole
     }
 
-    /// The access of a run in this phase to a tensor that the whole operation accesses as `whole`; `adds` as in [`Compute::adds`].
+    /// The access of a run in this phase to a tensor that the whole operation accesses as `whole`; `adds` as in [`Compute::adds`](crate::Compute::adds).
     pub(crate) fn access(self, whole: Access, has_samples: bool, adds: bool) -> Access {
         match (self, whole) {
             _ if has_samples => whole,
@@ -104,7 +103,7 @@ impl Step {
         used.access == Access::Write && !self.has_samples(used)
     }
 
-    /// The uses of a phase of an operation, with their positions among all uses. [`Compute::blocks`] has one block for each, in order. A sums phase
+    /// The uses of a phase of an operation, with their positions among all uses. [`Compute::blocks`](crate::Compute::blocks) has one block for each, in order. A sums phase
     /// only reads operands and writes its sums.
     ///
     /// # Panics
@@ -114,27 +113,23 @@ impl Step {
         self.operation(id).uses.iter().enumerate().filter(move |(_, used)| is_used(used))
     }
 
-    /// The time of a scheduled operation. `launch` of it is independent of the number of samples. The rest of a whole-mini-batch time shrinks in
-    /// proportion. A configuration's time is already for its samples.
-    ///
-    /// # Panics
-    /// If the step has no such operation.
-    pub fn time(&self, compute: &Compute, launch: Nanos) -> Nanos {
-        let operation = self.operation(compute.operation);
-        let part = |whole| self.part_of(whole, compute.samples.len(), launch);
-        match operation.again {
-            Again::Taking(time) if compute.again => part(time),
-            _ => {
-                let share = |whole| part(operation.time_of_phase(compute.phase, whole, launch));
-                operation.cost.time_of(compute.configuration.as_ref(), share)
-            }
-        }
-    }
-
     /// The time for some samples of work that takes `whole` for the mini-batch.
     pub(crate) fn part_of(&self, whole: Nanos, samples: usize, launch: Nanos) -> Nanos {
         let fixed = whole.min(launch);
         let shared = u128::from((whole - fixed).0) * samples as u128;
         fixed + Nanos(u64::try_from(shared.div_ceil(self.batch.max(1) as u128)).unwrap_or(u64::MAX))
     }
+}
+
+/// The numbers of parts to try for a mini-batch.
+pub(crate) fn part_numbers(batch: usize) -> impl Iterator<Item = usize> {
+    [2, 4, 8, 16].into_iter().filter(move |parts| *parts <= batch)
+}
+
+/// The numbers of samples of a mini-batch's parts, falling.
+pub(crate) fn part_sizes(batch: usize) -> Vec<usize> {
+    let mut sizes: Vec<usize> = part_numbers(batch).flat_map(|parts| [batch.div_ceil(parts), batch / parts]).collect();
+    sizes.sort_unstable_by_key(|size| std::cmp::Reverse(*size));
+    sizes.dedup();
+    sizes
 }

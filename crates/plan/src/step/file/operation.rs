@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost};
 use tightfit_units::{Bytes, Error, Nanos};
 
-use super::super::{Access, Again, Cost, GroupId, Operation, Rerun, Resource, Stage, Tag, TensorId, Use};
-use super::{Document, MAX_BYTES, bad};
+use crate::step::machine::bad;
+use crate::step::{Access, Again, Cost, GroupId, Operation, Rerun, Resource, Stage, Tag, TensorId, Use};
 
+/// Limit on the sum of all tensors, so that sums of footprints never overflow.
+pub(super) const MAX_BYTES: u64 = 1 << 56;
 /// Limit on each time, about 11 days; their sums never overflow.
 const MAX_MICROS: f64 = 1e12;
 
@@ -69,18 +71,13 @@ impl OperationObject {
     pub(super) fn operation(
         &self,
         place: usize,
-        document: &Document,
+        (groups, batch): (usize, usize),
         roots: &[usize],
         written: &mut [bool],
     ) -> Result<Operation, Error> {
         let at = |key: &str| format!("operations[{place}].{key}");
-        if self.group >= document.groups.len() {
-            return Err(bad(format!(
-                "{} is {}, but there are {} groups",
-                at("group"),
-                self.group,
-                document.groups.len()
-            )));
+        if self.group >= groups {
+            return Err(bad(format!("{} is {}, but there are {} groups", at("group"), self.group, groups)));
         }
         let known = |key: &str, list: &[usize]| match list.iter().position(|tensor| *tensor >= roots.len()) {
             Some(index) => {
@@ -145,7 +142,7 @@ impl OperationObject {
             (Some(micros), []) if self.workspace_bytes == Bytes::ZERO => Cost::Fixed(time(at("time_us"), *micros)?),
             (Some(micros), []) => {
                 let bytes = scratch(at("workspace_bytes"), self.workspace_bytes)?;
-                Cost::Listed([choice(document.batch, time(at("time_us"), *micros)?, bytes)].into())
+                Cost::Listed([choice(batch, time(at("time_us"), *micros)?, bytes)].into())
             }
             (None, choices) => {
                 let mut points = Vec::with_capacity(choices.len());
@@ -158,7 +155,7 @@ impl OperationObject {
                 let mut front: Vec<Configuration> = Vec::new();
                 for (bytes, time) in points {
                     if front.last().is_none_or(|last| time < last.time()) {
-                        front.push(choice(document.batch, time, bytes));
+                        front.push(choice(batch, time, bytes));
                     }
                 }
                 Cost::Listed(front.into())

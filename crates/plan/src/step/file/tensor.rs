@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tightfit_units::Bytes;
 
-use super::super::{Residence, Tensor, TensorId};
-use crate::Kind;
+use crate::step::{Kind, Residence, Tensor, TensorId};
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct TensorObject {

@@ -1,0 +1,3 @@
+//! Memory models: where the blocks of a step lie.
+
+pub(crate) mod arena;

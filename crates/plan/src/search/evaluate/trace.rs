@@ -1,0 +1,233 @@
+//! The record of an evaluation so far, which can be rewound to any operation.
+
+use std::collections::VecDeque;
+
+use crate::schedule::script::Move;
+
+/// One run of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::search) struct Moment {
+    pub(in crate::search) operation: usize,
+    pub(in crate::search) again: bool,
+    /// Its start time, without waits for copies from the host.
+    pub(super) start: u64,
+    /// The next operation of the step, or this one.
+    pub(in crate::search) at: usize,
+    /// The last operation of the group that counts as this moment.
+    pub(super) last: usize,
+}
+
+/// A tensor on its way back from the host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetch {
+    pub(super) tensor: usize,
+    pub(super) interval: usize,
+    /// The first moment at which its bytes may be allocated.
+    pub(super) from: usize,
+    pub(super) needed: usize,
+}
+
+/// A tensor that leaves once its copy to the host has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    pub(super) tensor: usize,
+    pub(super) end: u64,
+}
+
+/// Sums over the moments so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    /// Bytes of managed tensors on the device.
+    pub(super) live: u64,
+    /// The time, without waits for copies from the host.
+    pub(super) now: u64,
+    /// The time of the step's operations, without reruns and waits.
+    pub(super) spent: u64,
+    pub(super) link_free: u64,
+    /// Bytes copied to the host.
+    pub(super) moved: u64,
+    /// Time of all copies.
+    pub(super) copying: u64,
+    /// Bytes over the limit, summed over all moments.
+    pub(super) excess: u64,
+    pub(super) reruns: usize,
+}
+
+/// Whether a tensor is on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Away,
+    There,
+    /// Until its copy to the host has ended.
+    Leaving,
+}
+
+/// How to undo a change.
+#[derive(Clone, Copy, Debug)]
+enum Undo {
+    Presence(usize, Presence),
+    Left(usize, usize),
+    OnHost(usize, Option<u64>),
+    /// Its position among the leaving tensors.
+    Queued(usize),
+    /// It was taken from this place.
+    Unqueued(usize, Leaving),
+}
+
+/// Lengths and sums before a slot.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    sums: Sums,
+    undo: usize,
+    moments: usize,
+    moves: usize,
+    fetches: usize,
+}
+
+/// The slots carried out so far.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) sums: Sums,
+    pub(super) moments: Vec<Moment>,
+    /// For each moment: live bytes, without tensors on their way back.
+    pub(super) live: Vec<u64>,
+    /// Tensors that move, each after a number of moments.
+    pub(super) moves: Vec<(usize, Move)>,
+    pub(super) fetches: Vec<Fetch>,
+    presence: Vec<Presence>,
+    /// For each tensor: the number of moments before it last left.
+    left: Vec<usize>,
+    /// For each tensor: when its copy on the host is complete.
+    on_host: Vec<Option<u64>>,
+    /// By the ends of their copies.
+    leaving: VecDeque<Leaving>,
+    undo: Vec<Undo>,
+    marks: Vec<Mark>,
+}
+
+impl Trace {
+    pub(super) fn new(tensors: usize) -> Trace {
+        Trace {
+            sums: Sums::default(),
+            moments: Vec::new(),
+            live: Vec::new(),
+            moves: Vec::new(),
+            fetches: Vec::new(),
+            presence: vec![Presence::Away; tensors],
+            left: vec![0; tensors],
+            on_host: vec![None; tensors],
+            leaving: VecDeque::new(),
+            undo: Vec::new(),
+            marks: Vec::new(),
+        }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Begins the next slot.
+    pub(super) fn begin(&mut self) {
+        self.marks.push(Mark {
+            sums: self.sums,
+            undo: self.undo.len(),
+            moments: self.moments.len(),
+            moves: self.moves.len(),
+            fetches: self.fetches.len(),
+        });
+    }
+
+    /// Rewinds to the moment before a slot began, if it has begun.
+    ///
+    /// - Cost: O(changes since then).
+    pub(super) fn back_to(&mut self, slot: usize) {
+        let Some(&mark) = self.marks.get(slot) else { return };
+        self.marks.truncate(slot);
+        self.sums = mark.sums;
+        self.moments.truncate(mark.moments);
+        self.live.truncate(mark.moments);
+        self.moves.truncate(mark.moves);
+        self.fetches.truncate(mark.fetches);
+        for undo in self.undo.drain(mark.undo..).rev() {
+            match undo {
+                Undo::Presence(tensor, was) => self.presence[tensor] = was,
+                Undo::Left(tensor, was) => self.left[tensor] = was,
+                Undo::OnHost(tensor, was) => self.on_host[tensor] = was,
+                Undo::Queued(place) => _ = self.leaving.remove(place),
+                Undo::Unqueued(place, leaving) => self.leaving.insert(place, leaving),
+            }
+        }
+    }
+
+    pub(super) fn is_present(&self, tensor: usize) -> bool {
+        self.presence[tensor] != Presence::Away
+    }
+
+    /// The number of moments before a tensor last left.
+    pub(super) fn left(&self, tensor: usize) -> usize {
+        self.left[tensor]
+    }
+
+    pub(super) fn on_host(&self, tensor: usize) -> Option<u64> {
+        self.on_host[tensor]
+    }
+
+    pub(super) fn set_on_host(&mut self, tensor: usize, end: Option<u64>) {
+        if self.on_host[tensor] != end {
+            self.undo.push(Undo::OnHost(tensor, self.on_host[tensor]));
+            self.on_host[tensor] = end;
+        }
+    }
+
+    /// Records the location of a tensor; returns the previous location.
+    fn set(&mut self, tensor: usize, presence: Presence) -> Presence {
+        let was = std::mem::replace(&mut self.presence[tensor], presence);
+        if was != presence {
+            self.undo.push(Undo::Presence(tensor, was));
+        }
+        was
+    }
+
+    /// Brings a tensor onto the device, or keeps it there if it was about to leave.
+    pub(super) fn appear(&mut self, tensor: usize, bytes: u64) {
+        match self.set(tensor, Presence::There) {
+            Presence::Away => self.sums.live += bytes,
+            // Its next use came before the copy ended.
+            Presence::Leaving => {
+                let place = self.leaving.iter().position(|leaving| leaving.tensor == tensor);
+                place.into_iter().for_each(|place| self.unqueue(place));
+            }
+            Presence::There => {}
+        }
+    }
+
+    /// Removes a tensor from the device after the last moment; returns whether it was there.
+    pub(super) fn leave(&mut self, tensor: usize, bytes: u64) -> bool {
+        let was_there = self.set(tensor, Presence::Away) != Presence::Away;
+        if was_there {
+            self.undo.push(Undo::Left(tensor, self.left[tensor]));
+            self.sums.live -= bytes;
+            self.left[tensor] = self.moments.len();
+        }
+        was_there
+    }
+
+    /// Makes a tensor leave once its copy to the host has ended.
+    pub(super) fn leave_after(&mut self, tensor: usize, end: u64) {
+        self.set(tensor, Presence::Leaving);
+        let place = self.leaving.partition_point(|other| other.end <= end);
+        self.undo.push(Undo::Queued(place));
+        self.leaving.insert(place, Leaving { tensor, end });
+    }
+
+    pub(super) fn first_leaving(&self) -> Option<Leaving> {
+        self.leaving.front().copied()
+    }
+
+    /// Removes a tensor from the leaving ones.
+    pub(super) fn unqueue(&mut self, place: usize) {
+        if let Some(leaving) = self.leaving.remove(place) {
+            self.undo.push(Undo::Unqueued(place, leaving));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The attempts of one policy, and the draft that it chose.
+
+use tightfit_place::Effort;
+use tightfit_units::Nanos;
+
+use crate::lower_bound::LowerBound;
+use crate::memory::arena::{Draft, Drafter};
+use crate::schedule::script::Script;
+use crate::{Algorithms, Attempt, Bounded, InParts, simulate};
+
+/// The draft that a policy chose, and all its attempts.
+pub(crate) struct PolicyResult {
+    pub(crate) draft: Draft,
+    pub(crate) attempts: Vec<Attempt>,
+    pub(crate) bound: Option<LowerBound>,
+}
+
+/// Attempts, and the fastest attempt that fits.
+pub(crate) struct Trials<'a> {
+    drafter: &'a Drafter<'a>,
+    attempts: Vec<Attempt>,
+    best: Option<Best>,
+    bounds: Vec<LowerBound>,
+    /// The time of the best plan of another variant, which these attempts have to beat.
+    to_beat: Option<Nanos>,
+}
+
+/// The fastest attempt; among equally fast ones a tight placement, then the smallest arena.
+pub(crate) struct Best {
+    pub(crate) time: Nanos,
+    /// Whether its placement wastes more than a little.
+    pub(crate) wasteful: bool,
+    draft: Draft,
+    /// Its index among the attempts.
+    place: usize,
+}
+
+impl<'a> Trials<'a> {
+    pub(crate) fn new(drafter: &'a Drafter<'a>) -> Trials<'a> {
+        Trials { drafter, attempts: Vec::new(), best: None, bounds: Vec::new(), to_beat: None }
+    }
+
+    /// Trials that have to beat the time of a plan of another variant.
+    pub(crate) fn against(drafter: &'a Drafter<'a>, to_beat: Option<Nanos>) -> Trials<'a> {
+        Trials { to_beat, ..Trials::new(drafter) }
+    }
+
+    /// The fastest attempt so far that fits.
+    pub(crate) fn best(&self) -> Option<&Best> {
+        self.best.as_ref()
+    }
+
+    /// The time to beat: of the fastest attempt so far that fits, or of the other variant's plan.
+    pub(crate) fn time(&self) -> Option<Nanos> {
+        self.best.as_ref().map(|best| best.time).into_iter().chain(self.to_beat).min()
+    }
+
+    /// Records an attempt; returns whether it fits.
+    pub(crate) fn consider(&mut self, name: &str, draft: Draft) -> bool {
+        let mut attempt = draft.attempt(name, &self.drafter.options);
+        let fits = attempt.fits;
+        if fits {
+            let time = simulate(self.drafter.step, &draft.schedule, self.drafter.costs).time;
+            attempt.time = Some(time);
+            let wasteful = !draft.is_tight();
+            let rank = (time, wasteful, draft.peak);
+            if self.best.as_ref().is_none_or(|best| rank < (best.time, best.wasteful, best.draft.peak)) {
+                self.best = Some(Best { time, wasteful, draft, place: self.attempts.len() });
+            }
+        }
+        self.attempts.push(attempt);
+        fits
+    }
+
+    /// Tries everything resident with the fastest algorithms. Returns whether that fits: then no plan of the same operations is faster.
+    pub(crate) fn keep_everything(&mut self) -> bool {
+        let drafter = self.drafter;
+        if drafter.options.algorithms != Algorithms::Memory {
+            self.consider(
+                "none(p)",
+                drafter.draft(&Script::new(drafter.step.operations.len()), Algorithms::Performance, Effort::Plan),
+            );
+        }
+        let fastest = drafter.fastest();
+        let fits = self.best.as_ref().is_some_and(|best| best.time <= fastest);
+        if fits {
+            self.add_bound(LowerBound::whole(fastest, Bounded::Any));
+        }
+        fits
+    }
+
+    pub(crate) fn add_bound(&mut self, bound: LowerBound) {
+        self.bounds.push(bound);
+    }
+
+    /// The fastest attempt, all attempts, and the highest bound that covers it.
+    ///
+    /// # Errors
+    /// All attempts if none fits.
+    pub(crate) fn outcome(self) -> Result<PolicyResult, Vec<Attempt>> {
+        let Trials { drafter, mut attempts, best, bounds, to_beat: _ } = self;
+        match best {
+            Some(Best { draft, place, time, .. }) => {
+                attempts[place].taken = true;
+                let in_parts = InParts::of(drafter.step, &draft.schedule);
+                let bounds = bounds.into_iter().filter(|bound| bound.covers(in_parts.as_ref(), time));
+                let bound = bounds.max_by_key(|bound| bound.time);
+                Ok(PolicyResult { draft, attempts, bound })
+            }
+            None => Err(attempts),
+        }
+    }
+}
