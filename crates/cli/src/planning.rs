@@ -148,7 +148,7 @@ impl Prepared {
         let stop = flag.as_deref().map_or(Stop::Never, Stop::WithNothing);
         let budgets: Vec<Bytes> =
             shares.iter().map(|share| Bytes((u128::from(whole.0) * u128::from(share) / 100) as u64)).collect();
-        let plans = plan::sweep_until(&self.step, &self.costs, &self.options, &budgets, stop)?;
+        let plans = plan::sweep(&self.step, &self.costs, &self.options, &budgets, stop)?;
         let rivals = plan::rivals(&self.step, &self.costs, &self.options, &budgets, stop)?;
         drop(bar);
         Ok((plans, rivals, whole))

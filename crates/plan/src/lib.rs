@@ -62,7 +62,7 @@ pub use lowering::workload::{Parameter, Workload, channel_stride};
 pub use options::{Algorithms, Options, Policy};
 pub use planner::floor::check_budget;
 pub use planner::scope::{limits, part_sizes};
-pub use planner::sweep::{Rivals, Swept, checkpoints, rivals, sweep, sweep_until};
+pub use planner::sweep::{Rivals, Swept, checkpoints, rivals, sweep};
 pub use planner::{plain, plan, plan_until};
 pub use result::{Accounting, Attempt, Bounded, InParts, LayerPlan, MapPlan, MapTreatment, Plan};
 pub use schedule::treatment::{Rebuilding, TensorDecision, Treatment, decisions};

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use tightfit_units::random::split_mix;
 
-use crate::eager::allocator::InitialReservation;
 use crate::eager::greedy::Choices;
 use crate::eager::simulate::Prediction;
 use crate::eager::step::EagerStep;
+use crate::memory::caching::InitialReservation;
 use crate::{TensorDecision, Treatment};
 
 /// The search runs this many rounds on this many threads. Each thread makes at most `MAX_STEPS` changes, and at most

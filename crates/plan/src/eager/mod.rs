@@ -5,23 +5,24 @@
 //! step       the operations and tensors of a step file, and their reads and writes
 //! rerun      the calls of a rerun: copies, results, releases
 //! simulate   the bytes at every operation, and the time
-//! allocator  the memory that a caching allocator reserves, with fragmentation
+//! reserved   the memory that PyTorch's allocator reserves, with fragmentation
 //! greedy     a greedy search for decisions
 //! anneal     a search for decisions that fit in the allocator
 //! ```
 //!
 //! [`plan`](crate::plan()) plans the same steps, but does not model how a program carries a plan out.
 
-mod allocator;
 mod anneal;
 mod greedy;
 mod rerun;
+mod reserved;
 mod simulate;
 mod step;
 
-pub use allocator::{InitialReservation, Reserved, Sizes};
+pub use crate::memory::caching::{InitialReservation, Sizes};
 pub use anneal::{Limits, with_room};
 pub use greedy::greedy;
 pub use rerun::Call;
+pub use reserved::Reserved;
 pub use simulate::Prediction;
 pub use step::{EagerStep, Impossible};

@@ -113,8 +113,6 @@ impl<'a> Drafter<'a> {
     }
 
     /// The schedule of a script with these algorithms; [`Algorithms::Fit`] uses the memory that the budget leaves free.
-    ///
-    /// [`Effort::Plan`] searches harder for offsets if only a tighter placement can make it fit.
     pub(crate) fn draft(&self, script: &Script, algorithms: Algorithms, effort: Effort) -> Draft {
         match algorithms {
             Algorithms::Memory => self.placed(script, &self.chosen(|front| front.first()), effort),
@@ -154,7 +152,7 @@ impl<'a> Drafter<'a> {
     pub(crate) fn draft_with(&self, script: &Script, chosen: &[usize], effort: Effort, end: End<'_>) -> Draft {
         let configuration = |(at, place): (usize, &usize)| self.choices(at).and_then(|choices| choices.get(*place));
         let configurations: Vec<_> = chosen.iter().enumerate().map(configuration).collect();
-        self.placed_until(script, &configurations, effort, end)
+        self.place(write(self.step, &self.lifetimes, script, &configurations), effort, end)
     }
 
     /// Every operation's time with the fastest algorithms.
@@ -189,26 +187,11 @@ impl<'a> Drafter<'a> {
 
     /// The schedule with these configurations, with all blocks placed together.
     fn placed(&self, script: &Script, configurations: &[Option<&Configuration>], effort: Effort) -> Draft {
-        self.placed_until(script, configurations, effort, self.end)
+        self.place(write(self.step, &self.lifetimes, script, configurations), effort, self.end)
     }
 
-    /// Like [`Self::placed`], with a different deadline.
-    fn placed_until(
-        &self,
-        script: &Script,
-        configurations: &[Option<&Configuration>],
-        effort: Effort,
-        end: End<'_>,
-    ) -> Draft {
-        self.placed_schedule(write(self.step, &self.lifetimes, script, configurations), effort, end)
-    }
-
-    /// A rewritten schedule, with all blocks placed together.
-    pub(crate) fn placed_again(&self, schedule: Schedule, effort: Effort) -> Draft {
-        self.placed_schedule(schedule, effort, self.end)
-    }
-
-    fn placed_schedule(&self, schedule: Schedule, effort: Effort, end: End<'_>) -> Draft {
+    /// A schedule with all blocks placed together. [`Effort::Plan`] searches harder if only a tighter placement can make it fit.
+    pub(crate) fn place(&self, schedule: Schedule, effort: Effort, end: End<'_>) -> Draft {
         let lives = Lives::of(&schedule);
         let found = place(&lives.blocks, Effort::Draft, &|| end.is_over());
         let draft = self.finished(schedule, &found.offsets, &lives, Effort::Draft);
@@ -245,12 +228,7 @@ impl<'a> Drafter<'a> {
     }
 
     /// The same schedule with a tighter placement, if its current offsets waste much.
-    pub(crate) fn tightened(&self, draft: Draft) -> Draft {
-        self.tightened_until(draft, Effort::Plan, self.end)
-    }
-
-    /// Like [`Self::tightened`], with this effort and deadline.
-    pub(crate) fn tightened_until(&self, draft: Draft, effort: Effort, end: End<'_>) -> Draft {
+    pub(crate) fn tightened(&self, draft: Draft, effort: Effort, end: End<'_>) -> Draft {
         if draft.is_tight() || draft.effort == Effort::Plan {
             return draft;
         }

@@ -6,6 +6,7 @@ mod policy;
 pub(crate) mod scope;
 pub(crate) mod sweep;
 
+use tightfit_place::Effort;
 use tightfit_units::{Bytes, Error};
 
 use crate::memory::arena::Drafter;
@@ -14,6 +15,7 @@ use crate::planner::policy::choose;
 use crate::search::floors::{self, Floors};
 use crate::search::lanes::side_by_side;
 use crate::step::Step;
+use crate::trials::PolicyResult;
 use crate::{CostModel, Options, Plan, Stop};
 
 /// Plans a step within a memory budget; `costs` gives the copy rates.
@@ -52,11 +54,16 @@ pub fn plan(step: &Step, costs: &CostModel, options: &Options) -> Result<Plan, E
 pub fn plan_until(step: &Step, costs: &CostModel, options: &Options, stop: Stop<'_>) -> Result<Plan, Error> {
     let drafter = Drafter::new(step, costs, *options, stop)?;
     let floors = Floors::of(&drafter)?;
-    let mut chosen = choose(&drafter, &floors)?;
-    chosen.draft = drafter.tightened(chosen.draft);
-    side_by_side(&drafter, &mut chosen);
+    assemble(&drafter, &floors, chosen(&drafter, &floors)?)
+}
+
+/// The draft that the policy of the options chooses, placed tightly, with branches side by side where that is faster.
+fn chosen(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyResult, Error> {
+    let mut chosen = choose(drafter, floors)?;
+    chosen.draft = drafter.tightened(chosen.draft, Effort::Plan, drafter.end);
+    side_by_side(drafter, &mut chosen);
     drafter.end.proceed()?;
-    assemble(&drafter, &floors, chosen)
+    Ok(chosen)
 }
 
 /// The bytes that a step needs without a plan: it keeps every tensor until its last use, and runs the fastest algorithms. This is

@@ -37,7 +37,7 @@ fn one(drafter: &Drafter<'_>, floors: &Floors, name: &str, script: &Script) -> R
     let mut draft = drafter.draft(script, options.algorithms, Effort::Plan);
     if !draft.fits(options) {
         // The budget reported as needed must be sufficient.
-        draft = drafter.tightened(draft);
+        draft = drafter.tightened(draft, Effort::Plan, drafter.end);
     }
     let mut attempt = draft.attempt(&format!("{name}{}", suffix(options.algorithms)), options);
     if !attempt.fits {

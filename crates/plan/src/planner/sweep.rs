@@ -4,10 +4,10 @@ use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::memory::arena::Drafter;
 use crate::planner::assemble::assemble;
+use crate::planner::chosen;
 use crate::planner::policy::choose;
 use crate::search::checkpointing::checkpointing;
 use crate::search::floors::Floors;
-use crate::search::lanes::side_by_side;
 use crate::step::Step;
 use crate::trials::PolicyResult;
 use crate::{CostModel, Options, Plan, Policy, Stop, plain, simulate};
@@ -20,16 +20,8 @@ pub type Swept = (Bytes, Result<Plan, Error>);
 /// - Cost: one [`crate::plan()`] per budget.
 ///
 /// # Errors
-/// Errors of [`crate::plan()`] that no budget changes. An error that a budget is too small is returned for that budget.
-pub fn sweep(step: &Step, costs: &CostModel, options: &Options, budgets: &[Bytes]) -> Result<Vec<Swept>, Error> {
-    sweep_until(step, costs, options, budgets, Stop::Never)
-}
-
-/// As [`sweep`], but a flag may end the searches early.
-///
-/// # Errors
-/// Errors of [`crate::plan_until`] that no budget changes.
-pub fn sweep_until(
+/// Errors of [`crate::plan_until`] that no budget changes. An error that a budget is too small is returned for that budget.
+pub fn sweep(
     step: &Step,
     costs: &CostModel,
     options: &Options,
@@ -44,9 +36,7 @@ pub fn sweep_until(
         let drafter = Drafter::new(step, costs, Options { budget, ..*options }, stop)?;
         let floors = Floors::of(&drafter)?;
         let smaller = plans.iter().rev().find_map(|(_, plan)| plan.as_ref().ok());
-        let planned = choose(&drafter, &floors).and_then(|mut chosen| {
-            chosen.draft = drafter.tightened(chosen.draft);
-            side_by_side(&drafter, &mut chosen);
+        let planned = chosen(&drafter, &floors).and_then(|chosen| {
             let bound = chosen.bound.clone();
             let plan = assemble(&drafter, &floors, chosen)?;
             match smaller.filter(|smaller| smaller.step_time < plan.step_time) {

@@ -32,7 +32,7 @@ pub(crate) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
 /// The step without a plan: keeps every tensor until its last use, with the fastest algorithms.
 pub(crate) fn plain(drafter: &Drafter<'_>, end: End<'_>) -> Draft {
     let draft = drafter.draft(&Script::new(drafter.step.operations.len()), Algorithms::Performance, Effort::Draft);
-    drafter.tightened_until(draft, Effort::Plan, end)
+    drafter.tightened(draft, Effort::Plan, end)
 }
 
 /// The smallest arena of each policy, with memory-optimal algorithms.
@@ -71,7 +71,7 @@ impl Floors {
             Some(0) => Some(plain(drafter, end)),
             Some(script) => {
                 let draft = drafter.draft(&scripts[script - 1], Algorithms::Memory, Effort::Draft);
-                Some(drafter.tightened_until(draft, Effort::Plan, end))
+                Some(drafter.tightened(draft, Effort::Plan, end))
             }
         });
         drafter.end.proceed()?;

@@ -82,7 +82,7 @@ pub(crate) fn least(drafter: &Drafter<'_>) -> Option<Least> {
     search.evaluate(&decisions, &mut work)?;
     let script = search.evaluator().script();
     let draft = drafter.draft_with(&script, &decisions.points, Effort::Draft, drafter.end);
-    let draft = drafter.tightened_until(draft, Effort::Bound, drafter.end.part(PLACING_TIME_DIVISOR));
+    let draft = drafter.tightened(draft, Effort::Bound, drafter.end.part(PLACING_TIME_DIVISOR));
     Some(Least { draft, decisions })
 }
 

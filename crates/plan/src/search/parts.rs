@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tightfit_place::Effort;
 use tightfit_units::{Error, Nanos};
 
 use crate::lower_bound::LowerBound;
@@ -130,7 +131,7 @@ impl Division {
         // The forward pass of one part comes after the backward pass of another. So a bound covers recomputing plans only if it covers any plan.
         let covers = |bound: &LowerBound| bound.bounded == Bounded::Any || !self.stretch.goes_both_ways;
         let bound = bound.filter(covers).unwrap_or(LowerBound::whole(self.fastest, Bounded::Any));
-        Some(DraftInParts::of(whole, &self.in_parts, parts.tightened(draft), bound))
+        Some(DraftInParts::of(whole, &self.in_parts, parts.tightened(draft, Effort::Plan, parts.end), bound))
     }
 }
 

@@ -52,10 +52,10 @@ const CRATES: &[Crate] = &[
         layers: &[
             &["flow", "step", "stop", "threads"],
             &["options", "schedule"],
-            &["check", "eager", "lowering", "simulate"],
+            &["check", "lowering", "simulate"],
             &["result"],
             &["file", "lower_bound", "memory"],
-            &["trials"],
+            &["eager", "trials"],
             &["vdnn"],
             &["search"],
             &["planner"],

@@ -11,31 +11,45 @@ use tightfit_plan::{
 };
 use tightfit_units::{Bytes, Error, Nanos};
 
-/// Three algorithms for every convolution, at the whole mini-batch and at half: none, some and much workspace, the more
-/// the faster.
-fn kernels(workload: &Workload<'_>) -> Fronts {
+/// Candidates of every convolution at parts of the mini-batch: for each algorithm its name, how many times slower it is than the fastest, and its
+/// workspace as a share of the tensors. `share` depends on the convolution's place and operation.
+fn candidates<const ALGORITHMS: usize>(
+    workload: &Workload<'_>,
+    parts: &[usize],
+    share: impl Fn(usize, usize) -> [(&'static str, u64, f64); ALGORITHMS],
+) -> Fronts {
     let costs = CostModel::h200();
     let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
-    for (layer, _) in workload.network.convolutions() {
-        for operation in Operation::ALL {
+    for (at, (layer, _)) in workload.network.convolutions().enumerate() {
+        for (of, operation) in Operation::ALL.into_iter().enumerate() {
             let problem = workload.problem(layer, operation).unwrap();
             let mut all = Vec::new();
-            for micro_batch in [problem.batch(), problem.batch() / 2].into_iter().filter(|size| *size > 0) {
+            for micro_batch in parts.iter().map(|parts| problem.batch() / parts).filter(|size| *size > 0) {
                 let part = problem.with_batch(micro_batch).unwrap();
-                for (name, slow, share) in [("direct", 4, 0), ("gemm", 2, 1), ("fft", 1, 4)] {
-                    all.push(Candidate {
-                        algorithm: Algorithm::new(name),
-                        micro_batch,
-                        time: Nanos(costs.convolution(&part).0 * slow),
-                        workspace: Bytes(part.tensor_bytes().0 / 4 * share),
-                    });
-                }
+                all.extend(share(at, of).map(|(name, slow, share)| Candidate {
+                    algorithm: Algorithm::new(name),
+                    micro_batch,
+                    time: Nanos(costs.convolution(&part).0 * slow),
+                    workspace: Bytes((part.tensor_bytes().0 as f64 * share) as u64),
+                }));
             }
-            let candidates_of = Candidates { candidates: all, cost: DivisionCost::default() };
-            candidates.insert(problem, candidates_of);
+            candidates.insert(problem, Candidates { candidates: all, cost: DivisionCost::default() });
         }
     }
     Fronts::of(&candidates).unwrap()
+}
+
+/// Three algorithms for every convolution, at the whole mini-batch and at half: the more workspace, the faster.
+fn kernels(workload: &Workload<'_>) -> Fronts {
+    candidates(workload, &[1, 2], |_, _| [("direct", 4, 0.0), ("gemm", 2, 0.25), ("fft", 1, 1.0)])
+}
+
+/// Algorithms that take a different share of workspace for each convolution, up to twice its tensors, like libraries' algorithms.
+fn uneven_kernels(workload: &Workload<'_>) -> Fronts {
+    candidates(workload, &[1, 2, 4], |at, of| {
+        let eighths = ((5 * at + 7 * of) % 17) as f64;
+        [("direct", 4, 0.0), ("gemm", 2, eighths.min(1.0) / 8.0), ("fft", 1, eighths / 8.0)]
+    })
 }
 
 fn batch(network: &str) -> usize {
@@ -75,14 +89,6 @@ fn at_four_budgets(workload: &Workload<'_>, kernels: &Fronts, options: Options) 
     plans
 }
 
-/// Networks that every run of the tests plans with every policy: a chain, branches, sums and dense blocks.
-const FEW: [&str; 4] = ["alexnet", "googlenet", "resnet18", "densenet40"];
-
-fn few() -> impl Iterator<Item = Network> {
-    FEW.into_iter().map(|name| Network::open(name).unwrap())
-}
-
-/// One test a policy, so that they run side by side.
 fn accepted_and_tight(policy: Policy, networks: impl Iterator<Item = Network>) {
     for network in networks {
         let workload = Workload::new(&network, batch(network.name()), Types::F32, Mode::Training).unwrap();
@@ -117,55 +123,12 @@ fn large_and_uneven_workspaces_of_the_deepest_networks_leave_no_holes() {
     ["resnet152", "vgg116", "vgg516"].into_iter().for_each(|name| without_holes(name, 32));
 }
 
+/// Branches, and sums; the ignored test has all networks.
 #[test]
-fn baseline_of_few_networks() {
-    accepted_and_tight(Policy::Baseline, few());
-}
-
-#[test]
-fn vdnn_all_of_few_networks() {
-    accepted_and_tight(Policy::VdnnAll, few());
-}
-
-#[test]
-fn vdnn_conv_of_few_networks() {
-    accepted_and_tight(Policy::VdnnConv, few());
-}
-
-#[test]
-fn vdnn_dynamic_of_few_networks() {
-    accepted_and_tight(Policy::VdnnDynamic, few());
-}
-
-#[test]
-fn overlap_of_few_networks() {
-    accepted_and_tight(Policy::Overlap, few());
-}
-
-/// Algorithms that take a different share of workspace for each convolution, up to twice its tensors, like libraries' algorithms.
-fn uneven_kernels(workload: &Workload<'_>) -> Fronts {
-    let costs = CostModel::h200();
-    let mut candidates: HashMap<Problem, Candidates> = HashMap::new();
-    for (at, (layer, _)) in workload.network.convolutions().enumerate() {
-        for (of, operation) in Operation::ALL.into_iter().enumerate() {
-            let problem = workload.problem(layer, operation).unwrap();
-            let mut all = Vec::new();
-            for micro_batch in [1, 2, 4].map(|parts| problem.batch() / parts) {
-                let part = problem.with_batch(micro_batch).unwrap();
-                let eighths = (5 * at + 7 * of) as u64 % 17;
-                for (name, slow, share) in [("direct", 4, 0), ("gemm", 2, eighths.min(1)), ("fft", 1, eighths)] {
-                    all.push(Candidate {
-                        algorithm: Algorithm::new(name),
-                        micro_batch,
-                        time: Nanos(costs.convolution(&part).0 * slow),
-                        workspace: Bytes(part.tensor_bytes().0 / 8 * share),
-                    });
-                }
-            }
-            candidates.insert(problem, Candidates { candidates: all, cost: DivisionCost::default() });
-        }
+fn every_policy_of_few_networks() {
+    for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Optimal) {
+        accepted_and_tight(policy, ["googlenet", "resnet18"].into_iter().map(|name| Network::open(name).unwrap()));
     }
-    Fronts::of(&candidates).unwrap()
 }
 
 #[test]

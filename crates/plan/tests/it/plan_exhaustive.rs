@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use tightfit_plan::step::{Access, Again, Cost, Operation, Residence, Stage, Step};
-use tightfit_plan::{Bounded, CostModel, Options, Policy, plan, sweep};
+use tightfit_plan::{Bounded, CostModel, Options, Policy, Stop, plan, sweep};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::small_step::{Extras, random, small};
@@ -246,7 +246,7 @@ fn a_larger_budget_of_a_sweep_is_never_slower() {
         let free = plan(&step, &CostModel::cpu(), &options).unwrap();
         let range = free.most_live.0 - free.min_feasible.0;
         let budgets: Vec<Bytes> = (0..=8).map(|part| Bytes(free.min_feasible.0 + range * part / 8)).collect();
-        let plans = sweep(&step, &CostModel::cpu(), &options, &budgets).unwrap();
+        let plans = sweep(&step, &CostModel::cpu(), &options, &budgets, Stop::Never).unwrap();
         assert!(plans.len() <= budgets.len() && plans.iter().all(|(_, plan)| plan.is_ok()));
         let times: Vec<Nanos> =
             plans.iter().filter_map(|(_, plan)| plan.as_ref().ok()).map(|of| of.step_time).collect();

@@ -6,7 +6,7 @@ use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_plan::step::StepFile;
 use tightfit_plan::{
     Action, BlockId, Budgets, Checked, CostModel, Fronts, InstructionId, Kind, Mode, Options, Plan, Policy, Prepared,
-    Schedule, Step, Stream, Violation, Workload, check, plan, sweep,
+    Schedule, Step, Stop, Stream, Violation, Workload, check, plan, sweep,
 };
 use tightfit_units::{Bytes, Error};
 
@@ -95,7 +95,7 @@ fn under_every_budget_a_plan_with_lanes_fits_and_is_no_slower() {
     // The least and the roomy one as a sweep plans them.
     let options = Options { lanes: true, ..Options::default() };
     let budgets = [budget_at(0), budget_at(100)];
-    let swept = sweep(&step, &costs(1.12), &options, &budgets).unwrap();
+    let swept = sweep(&step, &costs(1.12), &options, &budgets, Stop::Never).unwrap();
     let swept: Vec<(Bytes, &Plan)> = swept.iter().map(|(budget, plan)| (*budget, plan.as_ref().unwrap())).collect();
     swept.iter().for_each(|(budget, several)| no_slower(*budget, several));
     assert!(lanes.contains(&3), "{lanes:?}");

@@ -6,7 +6,7 @@ use tightfit_network::{Builder, Filters, Network, Shape, Window};
 use tightfit_plan::step::{Phase, Stage, StepFile};
 use tightfit_plan::{
     Action, Block, Budgets, Checked, Compute, CostModel, Fronts, Holding, MapTreatment, Mode, Options, Plan, Policy,
-    Step, Stop, Workload, check, plan, rivals, simulate, sweep,
+    Step, Stop, Workload, check, plan, rivals, simulate,
 };
 use tightfit_units::{Bytes, Error, Nanos};
 
@@ -254,19 +254,6 @@ fn every_budget_of_small_networks_has_a_plan_that_the_checker_accepts() {
 }
 
 #[test]
-fn larger_budgets_of_a_sweep_are_never_slower() {
-    let step = step(&normalized(), 32, Mode::Training);
-    let whole = planned(&step, Bytes::UNLIMITED, true).unwrap();
-    let (least, most) = (whole.min_feasible.0, whole.peak.0);
-    let budgets: Vec<Bytes> = (0..=6).map(|part| Bytes(least + (most - least) * part / 6)).collect();
-    let plans = sweep(&step, &costs(), &Options::default(), &budgets).unwrap();
-    let times: Vec<_> = plans.iter().map(|(_, plan)| plan.as_ref().unwrap().step_time).collect();
-    assert!(times.is_sorted_by(|smaller, larger| smaller >= larger), "{times:?}");
-    let parts: Vec<bool> = plans.iter().map(|(_, plan)| plan.as_ref().unwrap().in_parts.is_some()).collect();
-    assert!(parts[0] && !parts[6], "{parts:?}");
-}
-
-#[test]
 fn no_rival_is_faster() {
     let step = step(&Network::open("resnet18").unwrap(), 64, Mode::Training);
     let whole = planned(&step, Bytes::UNLIMITED, true).unwrap();
@@ -318,18 +305,6 @@ fn other_policies_compute_whole_mini_batches() {
             "{policy}"
         );
     }
-}
-
-#[test]
-fn plans_in_parts_are_read_as_they_were_written() {
-    let network = normalized();
-    let step = step(&network, 32, Mode::Training);
-    let least = planned(&step, Bytes::UNLIMITED, true).unwrap().min_feasible;
-    let plan = planned(&step, least, true).unwrap();
-    let text = plan.to_json(&network).unwrap();
-    assert!(text.contains("\"in_parts\":{\"first\":\"a\""));
-    let (_, read) = Plan::from_json(&text).unwrap();
-    assert!(read == plan);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde_json::Value;
 use tightfit_plan::step::{Access, Again, Cost, Rerun, Residence, StepFile};
-use tightfit_plan::{Budgets, CostModel, Options, Policy, Stop, Treatment, check, plan, plan_until, sweep_until};
+use tightfit_plan::{Budgets, CostModel, Options, Policy, Stop, Treatment, check, plan, plan_until, sweep};
 use tightfit_units::{Bytes, Error, Nanos};
 
 fn path(name: &str) -> PathBuf {
@@ -161,7 +161,7 @@ fn a_planner_that_is_stopped_before_it_begins_still_gives_a_plan() {
         assert!(stopped.is_ok_and(|plan| plan.peak <= budget), "{policy}");
         let none = plan_until(&step, &costs, &options, Stop::WithNothing(&flag));
         assert!(matches!(none, Err(Error::Interrupted)), "{policy}: {none:?}");
-        let swept = sweep_until(&step, &costs, &options, &[budget], Stop::WithNothing(&flag));
+        let swept = sweep(&step, &costs, &options, &[budget], Stop::WithNothing(&flag));
         assert!(matches!(swept, Err(Error::Interrupted)), "{policy}");
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn side_by_side(drafter: &Drafter<'_>, outcome: &mut PolicyResult) {
         return;
     }
     let Some(draft) = fastest(drafter, &outcome.draft) else { return };
-    outcome.draft = drafter.tightened(draft);
+    outcome.draft = drafter.tightened(draft, Effort::Plan, drafter.end);
     outcome.attempts.iter_mut().for_each(|attempt| attempt.taken = false);
     let mut attempt = outcome.draft.attempt("lanes", options);
     attempt.taken = true;
@@ -50,7 +50,7 @@ fn fastest(drafter: &Drafter<'_>, draft: &Draft) -> Option<Draft> {
     let mut sections = sections(drafter, &draft.schedule, &Branches::of(drafter.step));
     let alone = time(draft);
     let attempt = |sections: &[&Section], effort: Effort| {
-        let tried = drafter.placed_again(rewritten(drafter.step, &draft.schedule, sections), effort);
+        let tried = drafter.place(rewritten(drafter.step, &draft.schedule, sections), effort, drafter.end);
         tried.fits(&drafter.options).then(|| (time(&tried), tried))
     };
     let mut best: Option<(Nanos, Draft)> = None;
