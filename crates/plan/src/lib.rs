@@ -28,17 +28,17 @@
 //! - `step`: a step as data, the rates of devices, and step files. `schedule`: instructions, scripts, writing a schedule, and parts of a mini-batch.
 //! - `lowering`: networks as steps, with times and configurations of convolutions.
 //! - `simulate` and `check`: what a schedule does, twice, by code that shares nothing. `result` has what is known of a plan; `file` reads and writes it.
-//! - `memory`: the places of blocks. `vdnn` and `search` are policies; `trials` keeps the attempts of one policy.
+//! - `memory`: the places of blocks. `vdnn` and `search` are policies; `attempts` keeps the attempts of one.
 //! - `planner`: the entry points: one budget, several budgets, the sizes to measure, the least budget.
 //! - [`eager`]: plans of other programs' steps, which are carried out from outside. [`flow`]: least cuts.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod attempts;
 mod check;
 pub mod eager;
 mod file;
 pub mod flow;
-mod lower_bound;
 mod lowering;
 mod memory;
 mod options;
@@ -50,7 +50,6 @@ mod simulate;
 pub mod step;
 mod stop;
 mod threads;
-mod trials;
 mod vdnn;
 
 pub use check::{Budgets, Checked, Violation, check};

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use tightfit_conv::Layout;
 use tightfit_units::{Bytes, Error, Nanos};
 
+use crate::attempts::PolicyResult;
 use crate::memory::arena::Drafter;
 use crate::schedule::lives::Lives;
 use crate::search::floors::{Floors, proven};
 use crate::step::{Access, Cost, Group, GroupId, Residence, Stage, Step, Tensor, TensorId};
-use crate::trials::PolicyResult;
 use crate::{
     Accounting, Action, BlockId, Budgets, Checked, Compute, Holding, InParts, Kind, KindBytes, LayerPlan, MapPlan,
     MapTreatment, Mode, Plan, Policy, Schedule, Simulation, Span, simulate,

@@ -9,13 +9,13 @@ pub(crate) mod sweep;
 use tightfit_place::Effort;
 use tightfit_units::{Bytes, Error};
 
+use crate::attempts::PolicyResult;
 use crate::memory::arena::Drafter;
 use crate::planner::assemble::assemble;
 use crate::planner::policy::choose;
 use crate::search::floors::{self, Floors};
 use crate::search::lanes::side_by_side;
 use crate::step::Step;
-use crate::trials::PolicyResult;
 use crate::{CostModel, Options, Plan, Stop};
 
 /// Plans a step within a memory budget; `costs` gives the copy rates.

@@ -3,10 +3,10 @@
 use tightfit_place::Effort;
 use tightfit_units::Error;
 
+use crate::attempts::PolicyResult;
 use crate::memory::arena::Drafter;
 use crate::schedule::script::Script;
 use crate::search::floors::{Floors, too_large};
-use crate::trials::PolicyResult;
 use crate::vdnn::scripts::{Offloads, baseline, script};
 use crate::vdnn::smallest::suffix;
 use crate::vdnn::{dynamic, overlap};

@@ -2,6 +2,7 @@
 
 use tightfit_units::{Bytes, Error, Nanos};
 
+use crate::attempts::PolicyResult;
 use crate::memory::arena::Drafter;
 use crate::planner::assemble::assemble;
 use crate::planner::chosen;
@@ -9,7 +10,6 @@ use crate::planner::policy::choose;
 use crate::search::checkpointing::checkpointing;
 use crate::search::floors::Floors;
 use crate::step::Step;
-use crate::trials::PolicyResult;
 use crate::{CostModel, Options, Plan, Policy, Stop, plain, simulate};
 
 /// A budget, and its plan or the reason for having none.

@@ -3,13 +3,13 @@
 use tightfit_place::Effort;
 
 use crate::Algorithms;
+use crate::attempts::{Attempts, PolicyResult};
 use crate::memory::arena::Drafter;
 use crate::search::decisions::checkpoints;
 use crate::search::local::{Search, Work};
 use crate::search::model::Model;
 use crate::stop::End;
 use crate::threads::on_threads;
-use crate::trials::{PolicyResult, Trials};
 
 /// The numbers of segments to try.
 const SEGMENTS: [usize; 13] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48];
@@ -25,9 +25,9 @@ pub(crate) fn checkpointing(drafter: &Drafter<'_>) -> Option<PolicyResult> {
         let script = search.evaluator().script();
         Some(drafter.draft(&script, Algorithms::Fit, Effort::Draft))
     });
-    let mut trials = Trials::new(drafter);
+    let mut attempts = Attempts::new(drafter);
     for (segments, draft) in SEGMENTS.iter().zip(drafts) {
-        draft.into_iter().for_each(|draft| _ = trials.consider(&format!("{segments} segments"), draft));
+        draft.into_iter().for_each(|draft| _ = attempts.consider(&format!("{segments} segments"), draft));
     }
-    trials.outcome().ok()
+    attempts.outcome().ok()
 }

@@ -2,6 +2,7 @@
 
 use tightfit_place::Effort;
 
+use crate::attempts::Attempts;
 use crate::memory::arena::Draft;
 use crate::search::bound::RelaxedBound;
 use crate::search::decisions::{Choice, Decisions};
@@ -12,7 +13,6 @@ use crate::search::local::{Prefer, Search, Work};
 use crate::search::model::Model;
 use crate::stop::End;
 use crate::threads::on_threads;
-use crate::trials::Trials;
 
 /// With a time limit, a search may do 16 times the usual work, so that the limit ends it.
 const TIMED_WORK_FACTOR: u64 = 16;
@@ -169,7 +169,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
 
     /// Searches and places the decisions found. If the placement wastes too much, or its copies wait for occupied memory, searches again with more
     /// bytes left free. If a plan with many bytes left free is much slower than the decisions found without, searches again with fewer.
-    pub(super) fn place(&mut self, trials: &mut Trials<'_>) {
+    pub(super) fn place(&mut self, attempts: &mut Attempts<'_>) {
         let budget = self.model.drafter.options.budget.0;
         // Bytes to leave free next, the most that did not suffice, and the fewest that did.
         let (mut free, mut few, mut enough) = (0, 0, None);
@@ -180,9 +180,9 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         for placing in 0..2 * MAX_PLACINGS {
             // More attempts pay if every placed plan is over 5% (1/20) slower than the decisions. After the deadline, only one attempt is made, or a
             // few if it is over 12.5% (1/8) slower.
-            let is_placed = self.is_placed(trials, 20);
+            let is_placed = self.is_placed(attempts, 20);
             let is_late = if is_placed { self.end.is_over() } else { self.model.drafter.end.is_over() };
-            let is_enough = is_placed || placing > 0 && (self.end.is_stopped() || self.is_placed(trials, 8));
+            let is_enough = is_placed || placing > 0 && (self.end.is_stopped() || self.is_placed(attempts, 8));
             if is_late && is_enough || (is_late || is_placed) && placing >= MAX_PLACINGS {
                 break;
             }
@@ -192,13 +192,13 @@ impl<'m, 'a> Incumbents<'m, 'a> {
                 continue;
             }
             let hoped = *hoped.get_or_insert(self.best().unwrap_or(0));
-            match self.place_known(trials).filter(|_| !self.is_placed(trials, 1000)) {
+            match self.place_known(attempts).filter(|_| !self.is_placed(attempts, 1000)) {
                 Some(over) => {
                     few = few.max(free);
                     let more = free + (over + over / 8).max(budget / ROOM_DIVISOR * placing as u64);
                     free = enough.map_or(more, |enough| few.midpoint(enough));
                 }
-                None if trials.time().is_some_and(|time| time.0 > hoped + hoped * NEAR_PERCENT / 100) => {
+                None if attempts.time().is_some_and(|time| time.0 > hoped + hoped * NEAR_PERCENT / 100) => {
                     if free > few && grown == 0 {
                         enough = Some(free);
                         free = few.midpoint(free);
@@ -226,10 +226,10 @@ impl<'m, 'a> Incumbents<'m, 'a> {
 
     /// Places the best decisions, and the best from a different starting point. Returns the number of bytes by which the first one that does not fit
     /// misses the budget, assuming that its memory is full except for the reserve.
-    fn place_known(&self, trials: &mut Trials<'_>) -> Option<u64> {
+    fn place_known(&self, attempts: &mut Attempts<'_>) -> Option<u64> {
         let budget = self.model.drafter.options.budget.0;
         let limit = budget - self.reserve.iter().max().copied().unwrap_or_default();
-        let best = trials.time().map_or(u64::MAX, |time| time.0);
+        let best = attempts.time().map_or(u64::MAX, |time| time.0);
         let faster = || self.known.iter().filter(|known| known.0.time < best);
         let first = faster().next()?;
         let other = faster().find(|known| known.2 != first.2).or_else(|| faster().nth(1));
@@ -244,7 +244,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         for ((.., name), draft) in placed.into_iter().zip(drafts) {
             let Some(draft) = draft else { continue };
             let missing = draft.peak.0.saturating_sub(budget) + limit.saturating_sub(draft.most_live.0);
-            fits |= trials.consider(name, draft);
+            fits |= attempts.consider(name, draft);
             if !fits {
                 over.get_or_insert(missing);
             }
@@ -253,9 +253,9 @@ impl<'m, 'a> Incumbents<'m, 'a> {
     }
 
     /// Whether the best placed plan takes at most 1/`share` longer than the best decisions.
-    fn is_placed(&self, trials: &Trials<'_>, share: u64) -> bool {
+    fn is_placed(&self, attempts: &Attempts<'_>, share: u64) -> bool {
         let found = self.known.first().map_or(0, |known| known.0.time);
-        trials.time().is_some_and(|time| time.0 <= found + found / share)
+        attempts.time().is_some_and(|time| time.0 <= found + found / share)
     }
 
     fn searching(&self) -> Search<'m, 'a> {

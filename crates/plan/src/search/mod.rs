@@ -1,12 +1,12 @@
 //! Searches for the fastest step within the budget. For each idle interval of each movable tensor, the search decides whether the tensor stays, moves
 //! or is recomputed. For each operation, it picks a configuration (a trade of time for workspace).
 //!
-//! 1. `model` turns a step into idle intervals; `slots` groups operations between changes.
-//! 2. `starts` and `least` produce initial decisions; `evaluate` computes the memory and time of decisions; `search` improves them.
+//! 1. `model` turns a step into idle intervals.
+//! 2. `decisions` and `least` produce initial decisions; `evaluate` computes the memory and time of decisions; `local` improves them.
 //! 3. `bound` proves a lower bound by prices and a minimum cut (`min_cut`), and suggests decisions.
 //! 4. `incumbents` keeps the best decisions of all searches and places them; `plan_search` runs both phases for one step.
 //! 5. `parts` builds steps with a stretch in parts of the mini-batch; `variants` divides the time between these variants.
-//! 6. `moving` drafts the policies that only move tensors, and `checkpointing` plain checkpointing, to compare with.
+//! 6. `checkpointing` is plain checkpointing, to compare with; `floors` has the smallest arena of each policy.
 
 mod bound;
 pub(crate) mod checkpointing;
@@ -19,7 +19,6 @@ mod least;
 mod local;
 mod min_cut;
 mod model;
-mod moving;
 mod parts;
 mod plan_search;
 mod variants;
@@ -27,9 +26,9 @@ mod variants;
 use tightfit_units::Error;
 
 use crate::Attempt;
+use crate::attempts::{Attempts, PolicyResult};
 use crate::memory::arena::Drafter;
 use crate::search::floors::{Floors, too_large};
-use crate::trials::{PolicyResult, Trials};
 
 /// Plans a step with whole mini-batches, and with stretches in parts where parts may be faster.
 ///
@@ -44,12 +43,12 @@ pub(crate) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyRes
         let is_stopped = drafter.end.is_stopped();
         return Err(if is_stopped { Error::Interrupted } else { too_large(vec![floor.attempt("least", options)]) });
     }
-    let mut trials = Trials::new(drafter);
-    trials.consider("least", floors.whole().clone());
-    let keeps_all = trials.keep_everything();
+    let mut attempts = Attempts::new(drafter);
+    attempts.consider("least", floors.whole().clone());
+    let keeps_all = attempts.keep_everything();
     if let Some(least) = floors.in_parts.as_ref().filter(|_| !keeps_all) {
-        least.clone().join(&mut trials, "least in parts");
+        least.clone().join(&mut attempts, "least in parts");
     }
-    variants::compare(drafter, floors, keeps_all, &mut trials)?;
-    trials.outcome().map_err(too_large)
+    variants::compare(drafter, floors, keeps_all, &mut attempts)?;
+    attempts.outcome().map_err(too_large)
 }

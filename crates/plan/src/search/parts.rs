@@ -5,12 +5,12 @@ use std::time::Duration;
 use tightfit_place::Effort;
 use tightfit_units::{Error, Nanos};
 
-use crate::lower_bound::LowerBound;
+use crate::attempts::LowerBound;
+use crate::attempts::{Attempts, PolicyResult};
 use crate::memory::arena::{Draft, Drafter};
 use crate::schedule::parts::{StepInParts, Stretch};
 use crate::search::least::{Least, least};
 use crate::search::model::Model;
-use crate::trials::{PolicyResult, Trials};
 use crate::{Bounded, InParts};
 
 /// Steps in parts with at most this number of operations are planned even without time to spare.
@@ -36,10 +36,10 @@ pub(crate) struct DraftInParts {
 }
 
 impl DraftInParts {
-    /// Adds this plan to the trials of the whole step.
-    pub(super) fn join(self, trials: &mut Trials<'_>, attempt: &str) {
-        trials.add_bound(self.bound);
-        trials.consider(attempt, self.draft);
+    /// Adds this plan to the attempts of the whole step.
+    pub(super) fn join(self, attempts: &mut Attempts<'_>, attempt: &str) {
+        attempts.add_bound(self.bound);
+        attempts.consider(attempt, self.draft);
     }
 
     /// Converts a draft of the step in parts, and its bound, into a draft and a bound of the whole step.
@@ -126,8 +126,13 @@ impl Division {
     }
 
     /// The best trial of its step as a draft of the whole step; `None` if none fits.
-    pub(super) fn outcome(&self, whole: &Drafter<'_>, parts: &Drafter<'_>, trials: Trials<'_>) -> Option<DraftInParts> {
-        let PolicyResult { draft, bound, .. } = trials.outcome().ok()?;
+    pub(super) fn outcome(
+        &self,
+        whole: &Drafter<'_>,
+        parts: &Drafter<'_>,
+        attempts: Attempts<'_>,
+    ) -> Option<DraftInParts> {
+        let PolicyResult { draft, bound, .. } = attempts.outcome().ok()?;
         // The forward pass of one part comes after the backward pass of another. So a bound covers recomputing plans only if it covers any plan.
         let covers = |bound: &LowerBound| bound.bounded == Bounded::Any || !self.stretch.goes_both_ways;
         let bound = bound.filter(covers).unwrap_or(LowerBound::whole(self.fastest, Bounded::Any));

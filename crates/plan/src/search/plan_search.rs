@@ -2,20 +2,22 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use tightfit_place::Effort;
 use tightfit_units::{Error, Nanos};
 
-use crate::Bounded;
-use crate::lower_bound::LowerBound;
-use crate::memory::arena::Drafter;
+use crate::attempts::Attempts;
+use crate::attempts::LowerBound;
+use crate::memory::arena::{Draft, Drafter};
 use crate::search::bound::Relaxation;
 use crate::search::floors::Floors;
 use crate::search::incumbents::{Incumbents, PHASE_TIME_DIVISOR, visits};
 use crate::search::least::Least;
 use crate::search::model::Model;
-use crate::search::moving;
 use crate::stop::End;
 use crate::threads::on_threads;
-use crate::trials::Trials;
+use crate::vdnn::overlap;
+use crate::vdnn::scripts::{Offloads, baseline, script};
+use crate::{Bounded, Direction, Policy};
 
 /// Rounds of price updates before and after the placements, for networks of usual size. Large steps get fewer.
 const ROUNDS: [usize; 2] = [120, 160];
@@ -115,28 +117,28 @@ impl<'m, 'a> PlanSearch<'m, 'a> {
     pub(super) fn placed(
         mut self,
         floors: Option<&Floors>,
-        trials: &mut Trials<'_>,
+        attempts: &mut Attempts<'_>,
         visits: u64,
         end: End<'a>,
     ) -> Result<Option<LowerBound>, Error> {
         self.incumbents.end = end;
         self.incumbents.allow(visits);
-        self.incumbents.place(trials);
+        self.incumbents.place(attempts);
         end.proceed()?;
         let PlanSearch { incumbents, relaxation, rounds, bound, bounded, .. } = self;
         let (model, drafter) = (incumbents.model, incumbents.model.drafter);
-        let target = target(trials.time(), &incumbents);
-        let competitors = floors.map_or(&[][..], |_| moving::competitors(model, trials, end));
+        let target = target(attempts.time(), &incumbents);
+        let competitors = floors.map_or(&[][..], |_| competitors(model, attempts, end));
         let relaxation = Mutex::new(relaxation);
         let improved =
             || relaxation.lock().unwrap_or_else(PoisonError::into_inner).improve(target, rounds[1], end).time;
         let found = on_threads(1 + competitors.len(), |place| match (place.checked_sub(1), floors) {
-            (Some(competitor), Some(floors)) => (0, moving::draft(drafter, floors, competitors[competitor])),
+            (Some(competitor), Some(floors)) => (0, competing(drafter, floors, competitors[competitor])),
             _ => (improved(), None),
         });
         let bound = found.iter().map(|(time, _)| *time).fold(bound, u64::max);
         for (policy, (_, draft)) in competitors.iter().zip(found.into_iter().skip(1)) {
-            draft.into_iter().for_each(|draft| _ = trials.consider(policy.name(), draft));
+            draft.into_iter().for_each(|draft| _ = attempts.consider(policy.name(), draft));
         }
         end.proceed()?;
         Ok((bound > 0).then_some(LowerBound::whole(Nanos(bound), bounded)))
@@ -146,4 +148,39 @@ impl<'m, 'a> PlanSearch<'m, 'a> {
 /// The time of the fastest plan or decisions in ns. Prices need not prove more.
 fn target(most: Option<Nanos>, incumbents: &Incumbents<'_, '_>) -> u64 {
     most.map(|most| most.0).into_iter().chain(incumbents.best()).min().unwrap_or(u64::MAX >> 8)
+}
+
+/// The policies that may beat the best placed plan. Placing them takes long, so none are tried once time is over.
+fn competitors(model: &Model<'_>, attempts: &Attempts<'_>, end: End<'_>) -> &'static [Policy] {
+    let least = least_time(model, model.drafter.options.budget.0);
+    match attempts.best().is_none_or(|best| !end.is_over() && best.time > least) {
+        true => &[Policy::Overlap, Policy::VdnnAll, Policy::VdnnConv, Policy::Baseline],
+        false => &[],
+    }
+}
+
+/// The draft of one of these policies; `None` if none of its drafts fits.
+fn competing(drafter: &Drafter<'_>, floors: &Floors, policy: Policy) -> Option<Draft> {
+    let script = match policy {
+        Policy::VdnnAll => script(drafter, Offloads::All, None),
+        Policy::VdnnConv => script(drafter, Offloads::Convolutions, None),
+        Policy::Baseline => baseline(drafter.step),
+        _ => return Some(overlap::choose(drafter, &floors.moving).ok()?.draft),
+    };
+    Some(drafter.draft(&script, drafter.options.algorithms, Effort::Plan))
+}
+
+/// A lower bound on the time of plans that fit by copies to the host alone: excess bytes at an operation were copied out before it.
+fn least_time(model: &Model<'_>, budget: u64) -> Nanos {
+    let live = model.drafter.live();
+    let times = model.drafter.fastest_times();
+    let rate = model.drafter.costs.copy_rate(Direction::ToHost);
+    let mut left: u64 = times.iter().map(|time| time.0).sum();
+    let mut least = left;
+    for (live, time) in live.into_iter().zip(times) {
+        let copying = live.saturating_sub(budget) as f64 / rate * 1e9;
+        least = least.max(left + copying as u64);
+        left -= time.0;
+    }
+    Nanos(least)
 }

@@ -13,13 +13,13 @@
 use tightfit_units::{Error, Nanos};
 
 use crate::InParts;
+use crate::attempts::Attempts;
 use crate::memory::arena::Drafter;
 use crate::search::floors::Floors;
 use crate::search::least::{Least, least};
 use crate::search::parts::Division;
 use crate::search::plan_search::{Models, PlanSearch};
 use crate::stop::End;
-use crate::trials::Trials;
 
 /// A variant leads if its decisions are at least this much faster than the next variant's. A leader gets all the remaining time.
 const MIN_LEAD_PERCENT: u64 = 2;
@@ -42,7 +42,7 @@ pub(super) fn compare(
     drafter: &Drafter<'_>,
     floors: &Floors,
     keeps_all: bool,
-    trials: &mut Trials<'_>,
+    attempts: &mut Attempts<'_>,
 ) -> Result<(), Error> {
     let divisions = Division::all(drafter);
     let drafters = divisions.iter().map(|division| division.drafter(drafter)).collect::<Result<Vec<_>, _>>()?;
@@ -50,13 +50,13 @@ pub(super) fn compare(
         divisions.iter().zip(&drafters).map(|(division, drafter)| Variant { drafter, division: Some(division) });
     let mut variants: Vec<Variant<'_>> = divided.collect();
     for variant in &variants {
-        let mut own = Trials::new(variant.drafter);
-        if variant.may_win(trials) && own.keep_everything() {
-            variant.join(drafter, own, trials);
+        let mut own = Attempts::new(variant.drafter);
+        if variant.may_win(attempts) && own.keep_everything() {
+            variant.join(drafter, own, attempts);
         }
         drafter.end.proceed()?;
     }
-    variants.retain(|variant| variant.may_win(trials));
+    variants.retain(|variant| variant.may_win(attempts));
     if !keeps_all && floors.whole().peak <= drafter.options.budget {
         variants.insert(0, Variant { drafter, division: None });
     }
@@ -66,16 +66,16 @@ pub(super) fn compare(
     let begin = visits / (variants.len() as u64).clamp(1, 2);
     let mut searches: Vec<(&Variant<'_>, PlanSearch<'_, '_>)> = Vec::new();
     for (variant, models) in variants.iter().zip(&models) {
-        if variant.division.is_some() && drafter.end.is_over() && trials.best().is_some() {
+        if variant.division.is_some() && drafter.end.is_over() && attempts.best().is_some() {
             break;
         }
         let end = if variants.len() > 1 { drafter.end.part(2 * variants.len()) } else { drafter.end };
         let least = floors.optimal.as_ref().filter(|_| variant.division.is_none());
-        searches.push((variant, PlanSearch::begun(models, least, trials.time(), begin, end)?));
+        searches.push((variant, PlanSearch::begun(models, least, attempts.time(), begin, end)?));
     }
     searches.sort_by_key(|(_, search)| search.found());
     let found: Vec<Nanos> = searches.iter().map(|(_, search)| search.found()).collect();
-    let before = trials.time();
+    let before = attempts.time();
     for (place, (variant, search)) in searches.into_iter().enumerate() {
         let leads =
             found.get(place + 1).is_none_or(|next| found[place].0 + found[place].0 * MIN_LEAD_PERCENT / 100 < next.0);
@@ -83,11 +83,11 @@ pub(super) fn compare(
         // No searched plan is placed yet, or the search can still gain enough.
         let may_gain = |percent| {
             let gains = |best: Nanos| search.bound().0 + best.0 * percent / 100 < best.0;
-            trials.time() == before || trials.time().is_some_and(gains)
+            attempts.time() == before || attempts.time().is_some_and(gains)
         };
         let visits = if may_gain(FULL_WORK_GAIN_PERCENT) { visits } else { visits / LITTLE_GAIN_WORK_DIVISOR };
         let is_pressed = may_gain(RETRY_GAIN_PERCENT);
-        variant.placed(search, (drafter, floors), trials, Allowance { visits, end, is_pressed })?;
+        variant.placed(search, (drafter, floors), attempts, Allowance { visits, end, is_pressed })?;
     }
     Ok(())
 }
@@ -108,9 +108,9 @@ struct Variant<'k> {
 
 impl<'k> Variant<'k> {
     /// Whether its operations with the fastest algorithms take less time than the best placed plan.
-    fn may_win(&self, trials: &Trials<'_>) -> bool {
+    fn may_win(&self, attempts: &Attempts<'_>) -> bool {
         let fastest = self.division.map_or(Nanos::ZERO, |division| division.fastest);
-        trials.best().is_none_or(|best| fastest < best.time)
+        attempts.best().is_none_or(|best| fastest < best.time)
     }
 
     /// Decisions with a stretch in parts that need as few bytes as possible, for budgets that nothing else fits; `None` if none exist, or without
@@ -127,20 +127,20 @@ impl<'k> Variant<'k> {
         &self,
         search: PlanSearch<'m, 'k>,
         (whole, floors): (&Drafter<'_>, &Floors),
-        trials: &mut Trials<'_>,
+        attempts: &mut Attempts<'_>,
         Allowance { visits, end, is_pressed }: Allowance<'k>,
     ) -> Result<(), Error> {
-        let best = trials.best().map(|best| best.time);
+        let best = attempts.best().map(|best| best.time);
         if best.is_some_and(|best| search.bound() >= best) {
             // The best placed plan may be as fast as the bound.
             if self.division.is_none() {
-                trials.add_bound(search.lower_bound());
+                attempts.add_bound(search.lower_bound());
             }
             return Ok(());
         }
         if self.division.is_none() {
-            let bound = search.placed(Some(floors), trials, visits, end)?;
-            bound.into_iter().for_each(|bound| trials.add_bound(bound));
+            let bound = search.placed(Some(floors), attempts, visits, end)?;
+            bound.into_iter().for_each(|bound| attempts.add_bound(bound));
             return Ok(());
         }
         let is_hopeless =
@@ -149,7 +149,7 @@ impl<'k> Variant<'k> {
             return Ok(());
         }
         let models = search.models;
-        let mut own = Trials::against(self.drafter, best);
+        let mut own = Attempts::against(self.drafter, best);
         let mut bound = search.placed(None, &mut own, visits, end)?;
         if is_pressed
             && own.best().is_none()
@@ -159,15 +159,15 @@ impl<'k> Variant<'k> {
             bound = PlanSearch::begun(models, Some(&least), best, visits, end)?.placed(None, &mut own, visits, end)?;
         }
         bound.into_iter().for_each(|bound| own.add_bound(bound));
-        self.join(whole, own, trials);
+        self.join(whole, own, attempts);
         Ok(())
     }
 
-    /// Adds the best plan with a stretch in parts to the trials of the whole step.
-    fn join(&self, whole: &Drafter<'_>, own: Trials<'_>, trials: &mut Trials<'_>) {
+    /// Adds the best plan with a stretch in parts to the attempts of the whole step.
+    fn join(&self, whole: &Drafter<'_>, own: Attempts<'_>, attempts: &mut Attempts<'_>) {
         if let Some(found) = self.division.and_then(|division| division.outcome(whole, self.drafter, own)) {
             let name = found.bound.in_parts.as_ref().map_or_else(String::new, InParts::words);
-            found.join(trials, &name);
+            found.join(attempts, &name);
         }
     }
 }

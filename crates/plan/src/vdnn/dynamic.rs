@@ -15,9 +15,9 @@
 
 use tightfit_place::Effort;
 
+use crate::attempts::PolicyResult;
 use crate::memory::arena::{Draft, Drafter};
 use crate::schedule::script::Script;
-use crate::trials::PolicyResult;
 use crate::vdnn::scripts::{Offloads, limited, script};
 use crate::vdnn::smallest::Smallest;
 use crate::{Algorithms, Attempt};

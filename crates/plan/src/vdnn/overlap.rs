@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 use tightfit_place::Effort;
 use tightfit_units::{Bytes, Nanos};
 
+use crate::attempts::{Attempts, PolicyResult};
 use crate::memory::arena::Drafter;
 use crate::schedule::script::{Move, Script};
 use crate::step::{Lifetime, Residence, TensorId};
-use crate::trials::{PolicyResult, Trials};
 use crate::vdnn::dynamic;
 use crate::vdnn::smallest::{Smallest, suffix};
 use crate::{Algorithms, Attempt, Direction, footprint};
@@ -37,53 +37,53 @@ const EARLY: [u64; 3] = [2, 1, 4];
 pub(crate) fn choose(drafter: &Drafter<'_>, floors: &Smallest) -> Result<PolicyResult, Vec<Attempt>> {
     let options = &drafter.options;
     let none = Script::new(drafter.step.operations.len());
-    let mut trials = Trials::new(drafter);
+    let mut attempts = Attempts::new(drafter);
     // If everything fits with the fastest algorithms, nothing moves.
     let undisturbed = options.algorithms == Algorithms::Fit
-        && trials.consider("none(p)", drafter.draft(&none, Algorithms::Performance, Effort::Plan));
+        && attempts.consider("none(p)", drafter.draft(&none, Algorithms::Performance, Effort::Plan));
     if !undisturbed {
         let name = |what: &str| format!("{what}{}", suffix(options.algorithms));
-        trials.consider(&name("none"), drafter.draft(&none, options.algorithms, Effort::Plan));
+        attempts.consider(&name("none"), drafter.draft(&none, options.algorithms, Effort::Plan));
         let timeline = Timeline::of(drafter);
         let mut tried: Vec<Vec<TensorId>> = vec![Vec::new()];
         let mut worse = 0;
         for share in SHARES {
             let moved = timeline.least_to_move(options.budget.0 / 100 * share);
-            let is_late = drafter.end.proceed().is_err() || drafter.end.is_over() && trials.best().is_some();
+            let is_late = drafter.end.proceed().is_err() || drafter.end.is_over() && attempts.best().is_some();
             if worse == PATIENCE || is_late || tried.contains(&moved) {
                 continue;
             }
-            let before = trials.best().map(|best| best.time);
+            let before = attempts.best().map(|best| best.time);
             // Another lead shifts the copies and may avoid the holes that this one leaves; try it instead of a longer placement search.
             for early in EARLY {
                 let script = timeline.script(&moved, options.budget.0 / 100 * share.max(90), early);
                 let draft = drafter.draft(&script, options.algorithms, Effort::Draft);
                 let is_tight = draft.is_tight();
-                trials.consider(&name(&format!("move {}", moved.len())), draft);
+                attempts.consider(&name(&format!("move {}", moved.len())), draft);
                 // Faster algorithms could use wasted bytes, so search harder, unless the fastest step so far wastes
                 // none.
-                if is_tight || trials.best().is_some_and(|best| !best.wasteful) {
+                if is_tight || attempts.best().is_some_and(|best| !best.wasteful) {
                     break;
                 }
             }
-            let gained = trials.best().map(|best| best.time) != before;
+            let gained = attempts.best().map(|best| best.time) != before;
             worse = if gained || before.is_none() { 0 } else { worse + 1 };
             tried.push(moved);
         }
     }
-    if trials.best().is_none() {
-        trials.consider("floor(m)", floors.overlap.clone());
-        trials.consider("none(m)", floors.none.clone());
+    if attempts.best().is_none() {
+        attempts.consider("floor(m)", floors.overlap.clone());
+        attempts.consider("none(m)", floors.none.clone());
     }
     // If little hides the copies, the paper's own choice can be the fastest.
     if options.algorithms == Algorithms::Fit
         && !undisturbed
-        && trials.best().is_some()
+        && attempts.best().is_some()
         && let Ok(found) = dynamic::choose(drafter, floors)
     {
-        trials.consider("vdnn-dynamic", found.draft);
+        attempts.consider("vdnn-dynamic", found.draft);
     }
-    trials.outcome()
+    attempts.outcome()
 }
 
 /// The script that needs the least memory: every idle map is offloaded for the whole time it is idle.

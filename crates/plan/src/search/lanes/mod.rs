@@ -20,8 +20,8 @@ mod section;
 use tightfit_place::Effort;
 use tightfit_units::Nanos;
 
+use crate::attempts::PolicyResult;
 use crate::memory::arena::{Draft, Drafter};
-use crate::trials::PolicyResult;
 use crate::{Policy, simulate};
 use branches::Branches;
 use rewrite::rewritten;

@@ -3,7 +3,6 @@
 use tightfit_place::Effort;
 use tightfit_units::Nanos;
 
-use crate::lower_bound::LowerBound;
 use crate::memory::arena::{Draft, Drafter};
 use crate::schedule::script::Script;
 use crate::{Algorithms, Attempt, Bounded, InParts, simulate};
@@ -15,8 +14,29 @@ pub(crate) struct PolicyResult {
     pub(crate) bound: Option<LowerBound>,
 }
 
+/// A lower bound on the time of a step under a budget, with the plans that it covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LowerBound {
+    pub(crate) time: Nanos,
+    pub(crate) bounded: Bounded,
+    /// The stretch that these plans compute in parts; `None` for whole mini-batches.
+    pub(crate) in_parts: Option<InParts>,
+}
+
+impl LowerBound {
+    /// A bound for plans with whole mini-batches.
+    pub(crate) fn whole(time: Nanos, bounded: Bounded) -> LowerBound {
+        LowerBound { time, bounded, in_parts: None }
+    }
+
+    /// Whether it holds for a plan with these parts and this time. A faster plan is not of the covered class.
+    pub(crate) fn covers(&self, in_parts: Option<&InParts>, time: Nanos) -> bool {
+        self.in_parts.as_ref() == in_parts && self.time <= time
+    }
+}
+
 /// Attempts, and the fastest attempt that fits.
-pub(crate) struct Trials<'a> {
+pub(crate) struct Attempts<'a> {
     drafter: &'a Drafter<'a>,
     attempts: Vec<Attempt>,
     best: Option<Best>,
@@ -35,14 +55,14 @@ pub(crate) struct Best {
     place: usize,
 }
 
-impl<'a> Trials<'a> {
-    pub(crate) fn new(drafter: &'a Drafter<'a>) -> Trials<'a> {
-        Trials { drafter, attempts: Vec::new(), best: None, bounds: Vec::new(), to_beat: None }
+impl<'a> Attempts<'a> {
+    pub(crate) fn new(drafter: &'a Drafter<'a>) -> Attempts<'a> {
+        Attempts { drafter, attempts: Vec::new(), best: None, bounds: Vec::new(), to_beat: None }
     }
 
-    /// Trials that have to beat the time of a plan of another variant.
-    pub(crate) fn against(drafter: &'a Drafter<'a>, to_beat: Option<Nanos>) -> Trials<'a> {
-        Trials { to_beat, ..Trials::new(drafter) }
+    /// Attempts that have to beat the time of a plan of another variant.
+    pub(crate) fn against(drafter: &'a Drafter<'a>, to_beat: Option<Nanos>) -> Attempts<'a> {
+        Attempts { to_beat, ..Attempts::new(drafter) }
     }
 
     /// The fastest attempt so far that fits.
@@ -98,7 +118,7 @@ impl<'a> Trials<'a> {
     /// # Errors
     /// All attempts if none fits.
     pub(crate) fn outcome(self) -> Result<PolicyResult, Vec<Attempt>> {
-        let Trials { drafter, mut attempts, best, bounds, to_beat: _ } = self;
+        let Attempts { drafter, mut attempts, best, bounds, to_beat: _ } = self;
         match best {
             Some(Best { draft, place, time, .. }) => {
                 attempts[place].taken = true;
@@ -109,5 +129,21 @@ impl<'a> Trials<'a> {
             }
             None => Err(attempts),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_covers_plans_of_its_own_parts_that_are_no_faster() {
+        let parts = |parts| InParts { first: "conv1".to_owned(), last: "conv2".to_owned(), parts };
+        let (two, four) = (parts(2), parts(4));
+        let bound = LowerBound { in_parts: Some(two.clone()), ..LowerBound::whole(Nanos(100), Bounded::Any) };
+        assert!(bound.covers(Some(&two), Nanos(100)) && bound.covers(Some(&two), Nanos(101)));
+        assert!(!bound.covers(Some(&two), Nanos(99)), "a faster one");
+        assert!(!bound.covers(Some(&four), Nanos(100)) && !bound.covers(None, Nanos(100)), "other parts");
+        assert!(LowerBound::whole(Nanos(100), Bounded::Any).covers(None, Nanos(100)));
     }
 }
