@@ -10,18 +10,23 @@ use crate::schedule::script::Script;
 use crate::search::least::{Least, least};
 use crate::search::model::Model;
 use crate::search::parts::{self, DraftInParts};
+use crate::step::Residence;
 use crate::stop::End;
 use crate::threads::on_threads;
 use crate::vdnn::overlap;
 use crate::vdnn::scripts::{Offloads, baseline, limited, script};
 use crate::vdnn::smallest::Smallest;
-use crate::{Algorithms, Attempt, Policy};
+use crate::{Algorithms, Attempt, Options, Policy};
 
 /// The search for the smallest arenas gets a quarter of the planning time.
 const FLOORS_TIME_DIVISOR: usize = 4;
 
 /// A peak within this share of the proven minimum counts as minimal: placement wastes about that much.
 const NEAR_PERCENT: u64 = 1;
+
+/// The smallest host limit above 0, and the ratio of one to the next.
+const FIRST_HOST: u64 = 16 << 20;
+const HOST_RATIO: u64 = 4;
 
 /// The least bytes at once that any plan of the step needs, with any policy, and the operation that needs them.
 pub(crate) fn proven(drafter: &Drafter<'_>) -> (Bytes, usize) {
@@ -92,7 +97,29 @@ impl Floors {
             let found = parts::least_in_parts_slowly(drafter).filter(|found| found.draft.peak < least);
             floors.in_parts = found.or(floors.in_parts);
         }
+        if recomputes && !drafter.end.is_timed() && proven(drafter).0 <= drafter.options.budget {
+            floors.copy_less(drafter)?;
+        }
         Ok(floors)
+    }
+
+    /// Searches with less host memory if nothing fits: a search that may copy more takes another course, and may end at a larger arena.
+    fn copy_less(&mut self, drafter: &Drafter<'_>) -> Result<(), Error> {
+        for host_budget in hosts(drafter) {
+            let [whole, parts] =
+                [self.optimal.as_ref().map(|of| &of.draft), self.in_parts.as_ref().map(|of| &of.draft)];
+            if whole.into_iter().chain(parts).any(|draft| draft.fits(&drafter.options)) {
+                break;
+            }
+            let options = Options { host_budget, ..drafter.options };
+            let less = Drafter::until(drafter.step, drafter.costs, options, drafter.end)?;
+            let is_smaller = |found: &Draft, known: Option<&Draft>| known.is_none_or(|known| found.peak < known.peak);
+            let found = least(&less).filter(|found| is_smaller(&found.draft, whole));
+            let found_parts = parts::least_in_parts(&less).filter(|found| is_smaller(&found.draft, parts));
+            self.optimal = found.or(self.optimal.take());
+            self.in_parts = found_parts.or(self.in_parts.take());
+        }
+        Ok(())
     }
 
     /// A policy's draft with the smallest arena.
@@ -124,6 +151,14 @@ impl Floors {
         let parts = parts::least_in_parts(drafter).map(|found| found.draft.peak);
         whole.into_iter().chain(parts).chain([self.least()]).min().unwrap_or_default()
     }
+}
+
+/// The host limits below the drafter's: nothing, then rising powers, up to the bytes of all tensors that may move.
+pub(super) fn hosts(drafter: &Drafter<'_>) -> impl Iterator<Item = Bytes> {
+    let movable = drafter.step.tensors.iter().filter(|tensor| tensor.residence == Residence::Movable);
+    let most = drafter.options.host_budget.min(movable.map(|tensor| tensor.bytes).sum());
+    let powers = std::iter::successors(Some(FIRST_HOST), |host| host.checked_mul(HOST_RATIO));
+    std::iter::once(0).chain(powers).map(Bytes).take_while(move |host| *host < most)
 }
 
 /// The script of each draft of [`Smallest`], in the order of its fields.

@@ -6,7 +6,8 @@
 //! 3. `bound` proves a lower bound by prices and a minimum cut (`min_cut`), and suggests decisions.
 //! 4. `incumbents` keeps the best decisions of all searches and places them; `plan_search` runs both phases for one step.
 //! 5. `parts` builds steps with a stretch in parts of the mini-batch; `variants` divides the time between these variants.
-//! 6. `checkpointing` is plain checkpointing, to compare with; `floors` has the smallest arena of each policy.
+//! 6. `smaller` searches under smaller limits, so that more memory is hardly ever slower.
+//! 7. `checkpointing` is plain checkpointing, to compare with; `floors` has the smallest arena of each policy.
 
 mod bound;
 pub(crate) mod checkpointing;
@@ -21,6 +22,7 @@ mod min_cut;
 mod model;
 mod parts;
 mod plan_search;
+mod smaller;
 mod variants;
 
 use tightfit_units::Error;
@@ -44,11 +46,7 @@ pub(crate) fn choose(drafter: &Drafter<'_>, floors: &Floors) -> Result<PolicyRes
         return Err(if is_stopped { Error::Interrupted } else { too_large(vec![floor.attempt("least", options)]) });
     }
     let mut attempts = Attempts::new(drafter);
-    attempts.consider("least", floors.whole().clone());
-    let keeps_all = attempts.keep_everything();
-    if let Some(least) = floors.in_parts.as_ref().filter(|_| !keeps_all) {
-        least.clone().join(&mut attempts, "least in parts");
-    }
-    variants::compare(drafter, floors, keeps_all, &mut attempts)?;
+    variants::search(drafter, floors, &mut attempts)?;
+    smaller::search(drafter, floors, &mut attempts)?;
     attempts.outcome().map_err(too_large)
 }

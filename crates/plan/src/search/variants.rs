@@ -8,7 +8,6 @@
 //! ```
 //!
 //! Parts are therefore tried at any budget if they may be faster, and cost little planning time if they are not.
-//!
 
 use tightfit_units::{Error, Nanos};
 
@@ -34,16 +33,17 @@ const RETRY_GAIN_PERCENT: u64 = 10;
 /// A variant with a stretch in parts is dropped if its decisions are slower than the best placed plan by more than this.
 const MAX_SLOWDOWN_PERCENT: u64 = 5;
 
-/// Plans whole mini-batches unless everything fits, and plans stretches in parts that may be faster.
+/// Tries the smallest plans, and everything resident. Then searches for plans of whole mini-batches unless everything fits, and for plans of
+/// stretches in parts that may be faster.
 ///
 /// # Errors
 /// [`Error::Interrupted`] if the flag is set and no caller waits for a plan.
-pub(super) fn compare(
-    drafter: &Drafter<'_>,
-    floors: &Floors,
-    keeps_all: bool,
-    attempts: &mut Attempts<'_>,
-) -> Result<(), Error> {
+pub(super) fn search(drafter: &Drafter<'_>, floors: &Floors, attempts: &mut Attempts<'_>) -> Result<(), Error> {
+    attempts.consider("least", floors.whole().clone());
+    let keeps_all = attempts.keep_everything();
+    if let Some(least) = floors.in_parts.as_ref().filter(|_| !keeps_all) {
+        least.clone().join(attempts, "least in parts");
+    }
     let divisions = Division::all(drafter);
     let drafters = divisions.iter().map(|division| division.drafter(drafter)).collect::<Result<Vec<_>, _>>()?;
     let divided =

@@ -7,6 +7,7 @@ mod plan_exhaustive;
 mod plan_facts;
 mod plan_lanes;
 mod plan_links;
+mod plan_monotone;
 mod plan_parts;
 mod plan_random;
 mod plan_simulate;

@@ -1,4 +1,4 @@
-//! A fault of a step, and what the rules share.
+//! Faults of a lowered step, and facts of networks that several rules use.
 
 use std::fmt;
 
