@@ -3,8 +3,8 @@
 
 usage: scripts/fit-host.py [MODEL ..] [--shares 60 40] [--batch 8] [--steps 20] [--device cpu|cuda] [--size 224]
 
-MODEL is a classifier of torchvision. With a mini-batch of 8, a GPU waits for its host, so these times are the host's. A CPU computes as well: there, use
---size 64. Shares are percents of the memory that plain needs. `host_ms` is the time until the step is queued, `step_ms` ends with the device; both are
+MODEL is a classifier of torchvision, in fp32. With a mini-batch of 8, a GPU waits for its host, so these times are the host's. A CPU computes as well:
+there, use --size 64. MODEL:BATCH is a case of scripts/gpu-fit.sh, in bf16 by autocast and channels last. Shares are percents of the memory that plain needs. `host_ms` is the time until the step is queued, `step_ms` ends with the device; both are
 medians, plain first. Plain and fitted steps run in two processes that take turns, so neither counts in the other's memory.
 """
 
@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 # Steps of each turn; the last one is timed.
 TURN = 3
@@ -33,16 +34,33 @@ def side(name, share, options):
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = torchvision.models.get_model(name, num_classes=1000).to(options.device).train()
-    x = torch.randn(options.batch, 3, options.size, options.size, device=options.device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    is_case = ":" in name
+    if is_case:
+        sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu_run"))
+        import fit_models
+
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        model, x, criterion, _ = fit_models.build(name)
+        layout = {5: torch.channels_last_3d, 4: torch.channels_last}.get(x.dim(), torch.contiguous_format)
+        model, x = model.cuda().to(memory_format=layout).train(), x.cuda().to(memory_format=layout)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)
+    else:
+        model = torchvision.models.get_model(name, num_classes=1000).to(options.device).train()
+        x = torch.randn(options.batch, 3, options.size, options.size, device=options.device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+
+        def criterion(y):
+            return y.float().square().mean()
+
     if share is not None:
-        tt.fit(model, f"{share}%", optimizer=optimizer)
+        tt.fit(model, f"{share}%", optimizer=optimizer, loss=criterion)
 
     def timed():
         begin = time.perf_counter()
         optimizer.zero_grad()
-        model(x).float().square().mean().backward()
+        with torch.autocast("cuda", torch.bfloat16, enabled=is_case):
+            loss = criterion(model(x))
+        loss.backward()
         optimizer.step()
         queued = time.perf_counter()
         if x.is_cuda:
@@ -81,7 +99,7 @@ def compare(name, share, options):
             raise RuntimeError(answer["error"])
         return answer
 
-    about = {"model": name, "share": share, "batch": options.batch}
+    about = {"model": name, "share": share, "batch": int(name.partition(":")[2] or options.batch)}
     try:
         turns = [[ask(process, "turn")["times"] for process in sides] for _ in range(SETTLING + options.steps)][SETTLING:]
         host, step = ([statistics.median(turn[at][kind] for turn in turns) for at in (0, 1)] for kind in (0, 1))

@@ -8,7 +8,7 @@
 # steps are timed one at a time.
 #
 # Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to OUTPUT/done.txt, so that a time limit
-# loses nothing. Each GPU gets some of the models and runs one command at a time, until LIMIT seconds (1800) have passed. PYTHON (python3) needs
+# loses nothing. GPUs (GPUS of them, from FIRST_GPU on; all) share the models: each GPU gets some of the models and runs one command at a time, until LIMIT seconds (1800) have passed. PYTHON (python3) needs
 # torch, torchvision and transformers; TIGHTFIT is the command. The extension module is in PACKAGE (this checkout's package), or else NATIVE
 # (.gpu/_native.abi3.so), a release build. Without a GPU, the model `tiny` tries the script.
 set -u
@@ -22,7 +22,7 @@ package=${PACKAGE:-$here/../crates/python/python}
 python=${PYTHON:-python3}
 read -ra tightfit <<<"${TIGHTFIT:-$python -m tightfit}"
 export PYTHONPATH=$package PYTHONUNBUFFERED=1
-gpus=$(nvidia-smi -L 2>/dev/null | wc -l)
+gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | wc -l)}
 [ "$gpus" -gt 0 ] || gpus=1
 note() { # NAME LIMIT COMMAND ..
     local name=$1 limit=$2 begin=$SECONDS
@@ -38,7 +38,7 @@ asked() { # PART
     [[ " ${WHAT:-run compare questions too-small plain} " == *" $1 "* ]]
 }
 series() { # NUMBER MODEL:BATCH ..: those of one GPU
-    export CUDA_VISIBLE_DEVICES=$1 TIGHTFIT_CACHE=$output/cache-$1.db
+    export CUDA_VISIBLE_DEVICES=$((${FIRST_GPU:-0} + $1)) TIGHTFIT_CACHE=$output/cache-$1.db
     local number=$1 at=0 case model batch
     local mine=()
     shift

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fit_support import SLOW, equal, fitted_copy, set_link
 from test_fit_proven import blocks, compared
 from tightfit._budget.api import session_of
 from tightfit._budget.eager import unpacks
@@ -89,3 +90,38 @@ def test_what_a_program_writes_after_its_use_is_not_read_again(middle, link):
 
     same, _ = compared(Written(middle), [torch.randn(4, 3, 32, 32) for _ in range(6)], seeded)
     assert same == [True] * 6
+
+
+class Evaluated(nn.Module):
+    """Batch normalizations that a program evaluates or trains, and layers that save their outputs."""
+
+    def __init__(self, count=4):
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(3 if at == 0 else 16, 16, 3, padding=1) for at in range(count))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(16) for _ in range(count))
+
+    def forward(self, x):
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            x = torch.sigmoid(norm(torch.tanh(convolution(x))))
+        return x
+
+
+def evaluated_step(model, x):
+    """A backward pass of a graph that was evaluated; since then, a training pass has written its statistics, without new versions."""
+    model.norms.eval()
+    y = model(x).square().mean()
+    model.norms.train()
+    model(x * 2)
+    model.zero_grad()
+    y.backward()
+    return [y.detach(), *(parameter.grad for parameter in model.parameters())]
+
+
+def test_an_evaluated_normalization_runs_again_with_the_statistics_of_its_call(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(0)
+    model, x = Evaluated().train(), torch.randn(4, 3, 24, 24)
+    fitted = fitted_copy(model, x, 0.5)
+    for _ in range(4):
+        assert equal(evaluated_step(model, x), evaluated_step(fitted, x))
+    assert session_of(fitted).last.counts.calls

@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use super::calls::{Argument, Call, Held, IN_PLACE, Source, Value};
 use super::decide::{Ended, Pair, find_missing, settle, settle_after};
 use super::notes::{Notes, Refused};
+use super::rerun::copy_of;
 use super::tensors::{Torch, detached, identity, version};
 
 /// Kinds of calls, flags of `functions.py`: it casts inputs under autocast, updates running statistics, may draw random
@@ -36,13 +37,19 @@ impl<'py> Noted<'py> {
     ) -> Result<Noted<'py>, Refused> {
         let py = slf.py();
         let mut noted = Noted { args: Vec::with_capacity(args.len()), kwargs: Vec::new(), pairs: Vec::new(), flags };
-        let scratches = if flags & STATISTICS != 0 { scratches(torch, function, args, kwargs)? } else { None };
+        let statistics = if flags & STATISTICS != 0 { Some(statistics(torch, function, args, kwargs)?) } else { None };
         for (place, value) in args.iter().enumerate() {
-            let is_scratch = scratches.is_some_and(|places| places.contains(&place)) && !value.is_none();
-            let argument = match is_scratch {
-                true if torch.is_tensor(&value) => Argument::Scratch(detached(&value)?.unbind()),
-                true => return Err(Refused::Unknown),
-                false => noted.argument(slf, torch, &value)?,
+            let argument = match &statistics {
+                Some((places, trains)) if places.contains(&place) && !value.is_none() => {
+                    if !torch.is_tensor(&value) {
+                        return Err(Refused::Unknown);
+                    }
+                    // A later batch normalization that trains writes them without a new version.
+                    let seen = detached(&value)?;
+                    let seen = if *trains { seen } else { copy_of(&seen)? };
+                    Argument::Scratch(seen.unbind())
+                }
+                _ => noted.argument(slf, torch, &value)?,
             };
             noted.args.push(argument);
         }
@@ -203,13 +210,13 @@ impl<'py> Noted<'py> {
     }
 }
 
-/// The places of the statistics that a batch normalization updates and does not read, if it trains.
-fn scratches(
+/// The places of a batch normalization's running statistics, and whether it trains: then it updates them and does not read them.
+fn statistics(
     torch: &Torch,
     function: &Bound<'_, PyAny>,
     args: &Bound<'_, PyTuple>,
     kwargs: Option<&Bound<'_, PyDict>>,
-) -> Result<Option<[usize; 2]>, Refused> {
+) -> Result<([usize; 2], bool), Refused> {
     let py = function.py();
     let places = if function.is(&torch.batch_norm) { [1, 2] } else { [3, 4] };
     let named = match kwargs {
@@ -224,5 +231,5 @@ fn scratches(
     if training.is_none() || args.len() <= places[1] {
         return Err(Refused::Unknown);
     }
-    Ok(training.is_truthy()?.then_some(places))
+    Ok((places, training.is_truthy()?))
 }

@@ -341,7 +341,8 @@ fn python<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     py.import(intern!(py, "tightfit._budget.eager.slots"))?.getattr(name)
 }
 
-fn copy_of<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+/// A copy with the same strides and alignment.
+pub fn copy_of<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     python(tensor.py(), "copy_of")?.call1((tensor,))
 }
 

@@ -19,7 +19,7 @@ from ..plan.counts import Counts
 from ..record.marks import is_small
 from ..record.readers import is_sign, readers
 from .noting import Noting
-from .slots import copy_of
+from .slots import ALIGNMENT, copy_of
 from .unread import Unread, drop_after
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Packs"]
 
-# Addresses of tensors are multiples of this number of bytes, as far as kernels ask.
-ALIGNMENT = 256
 # A smaller tensor that the plan does not expect stays on the device.
 HARMLESS_BYTES = 1 << 20
 _nodes_made = torch._C._autograd._get_sequence_nr

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["copy_of", "laid_out", "modified", "of_view"]
+__all__ = ["ALIGNMENT", "copy_of", "laid_out", "modified", "of_view"]
+
+# Addresses of tensors are multiples of this number of bytes, as far as kernels ask.
+ALIGNMENT = 256
 
 
 def modified(tensor: Tensor, version: int) -> RuntimeError:
@@ -35,5 +38,10 @@ def laid_out(tensor: Tensor, stride: Any) -> Tensor:
 
 
 def copy_of(tensor: Tensor) -> Tensor:
-    """A copy with the same strides. Views with gaps keep these."""
-    return laid_out(tensor.clone(), tensor.stride())
+    """A copy with the same strides and the same alignment, since kernels are chosen by both. Views with gaps keep these."""
+    shift = tensor.data_ptr() % ALIGNMENT // tensor.itemsize
+    copy = tensor.clone()
+    if not shift and copy.stride() == tensor.stride() or not tensor.numel():
+        return laid_out(copy, tensor.stride())
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.new_empty(shift + extent).as_strided(tensor.shape, tensor.stride(), shift).copy_(copy)
