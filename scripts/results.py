@@ -68,6 +68,8 @@ MODELS = {
     "densenet121:128": "DenseNet-121, 128", "regnet_y_3_2gf:128": "RegNetY-3.2GF, 128", "gpt2:8": "GPT-2 (24 layers of 1024), 8", "wide_resnet50_2:128": "Wide ResNet-50-2, 128",
 }  # fmt: skip
 
+NAMES = {"resnet50": "ResNet-50", "efficientnet_v2_s": "EfficientNet-V2-S", "regnet_y_3_2gf": "RegNetY-3.2GF", "densenet121": "DenseNet-121"}
+
 
 def budgets(lines: list[Json]) -> Rows:
     """For each model, the last step at each share of plain's peak over plain PyTorch in the same process."""
@@ -91,6 +93,20 @@ def budgets(lines: list[Json]) -> Rows:
     for case, line in plain.items():
         cells = [cell(case, share, recompute) for recompute in (True, False) for share in (60, 40)]
         rows.append([MODELS[case], f"{line['step_ms']:.1f} ms", f"{gib(line['peak_bytes'])} GiB", *cells])
+    return rows
+
+
+def turns(lines: list[Json]) -> Rows:
+    """Plain and fitted steps of two processes that take turns, and how long they keep their host."""
+    rows = [["model, mini-batch", "share", "step, plain", "step", "over plain", "host, plain", "host", "peak, plain", "peak"]]
+    for line in lines:
+        model = MODELS.get(line["model"]) or f"{NAMES[line['model']]}, {line['batch']}, fp32"
+        if "error" in line:
+            rows.append([model, f"{line['share']}%", "refused", *[""] * 6])
+            continue
+        (plain, step), hosts = line["step_ms"], line["host_ms"]
+        times = [f"{plain:.1f} ms", f"{step:.1f} ms", over(step, plain), *(f"{host:.1f} ms" for host in hosts)]
+        rows.append([model, f"{line['share']}%", *times, *(f"{gib(peak)} GiB" for peak in line["peak_bytes"])])
     return rows
 
 
@@ -223,6 +239,7 @@ def of_peers(line: Json) -> bool:
 
 TABLES = [
     Table("budgets", "recompute", rows=budgets, keep=lambda line: "forward" in line["build"]),
+    Table("turns", "turns", rows=turns),
     Table("peers", "budget", rows=peers, keep=of_peers),
     Table("compiled", "compiled", rows=compiled),
     Table("programs", "programs", rows=programs),
