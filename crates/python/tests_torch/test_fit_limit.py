@@ -104,6 +104,22 @@ def test_the_allocator_is_bounded_once_the_watched_passes_are_over(monkeypatch):
     assert bounds == [size]
 
 
+@pytest.mark.parametrize("waits", [0, 3])
+def test_a_bound_below_what_was_reserved_comes_in_steps(waits, monkeypatch):
+    """At once, it could end a program whose blocks lie apart. It stays where a pass finds no room."""
+    Peaks(monkeypatch)
+    monkeypatch.setattr(allocator, "_LEAST_GAPS", 0)
+    fitted, x = fitted_resnet()
+    bounds, size = bounds_of(monkeypatch), session_of(fitted).budget
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device=None: 3 * size + allocator._STEPS)
+    monkeypatch.setattr(allocator, "retries", lambda device: int(waits > 0 and len(bounds) > waits))
+    passes(fitted, x, watch.WATCHED + 2 * allocator._STEPS)
+    assert bounds[0] == 3 * size + allocator._STEPS and bounds == sorted(bounds, reverse=True)
+    step = bounds[0] - bounds[1]
+    assert step == pytest.approx(2 * size / allocator._STEPS, rel=0.01)
+    assert bounds[-1] == (bounds[0] - waits * step if waits else size)
+
+
 def test_an_allocator_that_often_has_no_room_gets_another_plan_and_then_more(monkeypatch, capfd):
     Peaks(monkeypatch)
     monkeypatch.setattr(allocator, "_LEAST_GAPS", 0)

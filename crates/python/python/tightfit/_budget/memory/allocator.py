@@ -47,6 +47,8 @@ _GAPS, _LEAST_GAPS = 32, 128 << 20
 LOOKS = 4
 # The fraction (1 / n) of a budget by which the bound is raised if the allocator often finds no room, and while `cudnn.benchmark` tries algorithms.
 _MORE = 4
+# The passes in which a bound comes down to the budget, from what was reserved without one.
+_STEPS = 8
 
 # By GPU: the bound of each owner, and the share of the GPU that the program itself allowed before.
 _bounds: dict[int, dict[int, int]] = {}
@@ -59,11 +61,14 @@ class Cap:
     """The bound on the bytes that are reserved for the passes of one model, and how often they found no room.
 
     The watched passes of a plan have no bound, since they show the memory of the program's loss, of its optimizer and of whatever else it holds. All later
-    passes have one, so that it never ends a program that a better plan would have kept within the budget.
+    passes have one, so that it never ends a program that a better plan would have kept within the budget. Where the watched passes reserved more, the
+    bound comes down to the budget in steps, and stays where a pass found no room.
     """
 
     def __init__(self) -> None:
         self.allowed: int | None = None
+        # The bytes that passes may need now, and how far this comes down in the next pass; 0 once a pass found no room.
+        self.level = self.step = 0
         self.is_loose = self.is_given_up = False
         # For each of the last passes, whether the allocator tried again.
         self.recent: deque[bool] = deque(maxlen=LOOKS)
@@ -88,18 +93,30 @@ class Cap:
                 enforce(needed + needed // _MORE, device, self)
             return False
         if self.allowed is None:
-            torch.cuda.empty_cache()
-            self.recent.clear()
-            self.allowed = enforce(needed, device, self)
+            there = int(torch.cuda.memory_reserved(device))
+            self.level = needed if there <= needed + room_for_gaps(needed) else there
+            self.step = -(-(self.level - needed) // _STEPS)
+            self._bound(device)
+        elif any(self.recent):
+            self.step = 0
+        elif self.step and self.level > needed:
+            self.level = max(needed, self.level - self.step)
+            self._bound(device)
         is_often = 2 * sum(self.recent) >= LOOKS
         if is_often:
             self.recent.clear()
         return is_often
 
+    def _bound(self, device: torch.device) -> None:
+        """Bounds the passes from here on, and gives back the bytes that other passes left in the cache."""
+        torch.cuda.empty_cache()
+        self.recent.clear()
+        self.allowed = enforce(self.level, device, self)
+
     def loosen(self, needed: int, device: torch.device) -> int:
         """Lets the allocator reserve more, once. Returns the bound."""
         self.is_loose = True
-        self.allowed = enforce(needed + needed // _MORE, device, self)
+        self.allowed = enforce(max(needed + needed // _MORE, self.level), device, self)
         return self.allowed
 
     def give_up(self) -> None:
