@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod doctor_preload;
 mod findings;
 mod forward;
+mod job;
 mod networked;
 pub mod networks;
 pub mod optimize;

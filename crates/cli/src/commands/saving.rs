@@ -7,10 +7,10 @@ use tightfit_plan::Workload;
 use tightfit_train::{Decay, Engine, Learned, LearningRate, Machine, Progress, Solver, checkpoint};
 use tightfit_units::output;
 
+use super::job::Job;
 use super::rescue;
 use super::solver::learning_rate;
 use super::start::Start;
-use super::train::Job;
 use crate::failure::Failure;
 use crate::message;
 use crate::options::TrainOptions;

@@ -1,23 +1,21 @@
 //! `tightfit train NETWORK`
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tightfit_conv::Device;
-use tightfit_network::{Network, Rule, Shape};
-use tightfit_onnx::Shared;
+use tightfit_network::Shape;
 use tightfit_plan::{Mode, Plan, Workload};
 use tightfit_report::{Align, Grid, count, lines};
-use tightfit_train::checkpoint::Names;
-use tightfit_train::data::{Augmentation, Dataset, Loader, Source};
+use tightfit_train::data::{Augmentation, Loader, Source};
 use tightfit_train::machine::cpu::{self, CpuMachine};
 use tightfit_train::machine::cuda::{CudaMachine, Modes};
-use tightfit_train::{Engine, Learned, Machine, Poison, Score, Solver, StepResult, Trace, evaluate};
+use tightfit_train::{Engine, Learned, Machine, Poison, Score, StepResult, Trace, evaluate};
 use tightfit_units::{Bytes, Nanos};
 
 use super::dataset::{self, Labeled};
+use super::job::Job;
 use super::networked::{Ends, ends, median, must_compute, peak, read_plan};
 use super::print_grid;
 use super::saving::Position;
@@ -119,32 +117,7 @@ fn must_change(flip: bool, shift: usize, sample: Shape) -> Result<(), Failure> {
     Err(Failure::Usage(format!("{option}: the samples are {height} x {width} pixels, {why}")))
 }
 
-/// A training run with everything it needs.
-pub struct Job<'a> {
-    pub options: &'a TrainOptions,
-    pub rule: Rule,
-    pub common: &'a Common,
-    pub network: &'a Network,
-    pub plan: &'a Plan,
-    /// Time that planning took, without measuring; `None` if the plan was read from a file.
-    planning: Option<Nanos>,
-    pub start: Start,
-    pub names: Names,
-    /// The parameters that layers share.
-    pub shared: Vec<Shared>,
-    /// Seed of the initial weights, of dropout and of the order of the data: the seed of the run that is resumed, if there is one.
-    pub seed: u64,
-    pub dataset: Dataset,
-    device: Device,
-    stop: Arc<AtomicBool>,
-}
-
 impl Job<'_> {
-    /// The solver's settings.
-    pub fn solver(&self) -> Solver {
-        Solver { rule: self.rule, loss_scale: self.options.loss_scale, seed: self.seed }
-    }
-
     fn cpu_options(&self) -> cpu::Options {
         cpu::Options {
             threads: self.common.threads,
@@ -157,16 +130,6 @@ impl Job<'_> {
     fn cuda_modes(&self) -> Modes {
         let TrainOptions { graph, check, ref trace, .. } = *self.options;
         Modes { graph, trace: trace.is_some(), watch: check }
-    }
-
-    /// Number of steps: as requested, or by the epochs.
-    pub fn steps(&self) -> u64 {
-        self.options.epochs.map_or(self.options.steps, |epochs| epochs.saturating_mul(self.epoch()))
-    }
-
-    /// Number of steps of an epoch.
-    fn epoch(&self) -> u64 {
-        (self.dataset.train.len() as u64).div_ceil(self.plan.batch as u64)
     }
 
     /// The step to stop for a test at, after this number of steps: the end of the epoch, or of the run if it has no test after

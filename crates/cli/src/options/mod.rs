@@ -15,6 +15,7 @@ mod purposes;
 mod read;
 mod run;
 mod sizes;
+mod solver;
 mod suggestions;
 mod train;
 mod units;
@@ -39,8 +40,9 @@ pub use predict::{ForwardOptions, PredictOptions, TestOptions};
 pub use program::started;
 pub use run::{AutoOrBytes, CompareOptions, ReportOptions, RunOptions, Tune};
 pub use sizes::{SizeOption, sizes};
+pub use solver::SolverName;
 pub use suggestions::must_exist;
-pub use train::{PixelOptions, ScheduleName, SolverName, TrainOptions};
+pub use train::{PixelOptions, ScheduleName, TrainOptions};
 pub use units::of_environment;
 pub use workspace::WorkspaceOptions;
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use tightfit_network::Hyperparameter;
 
+use super::solver::SolverName;
 use super::{Planning, number};
 
 /// How pixels become numbers.
@@ -17,16 +18,6 @@ pub struct PixelOptions {
     /// Standard deviation of each channel to divide pixels by; ImageNet's are 0.229,0.224,0.225
     #[arg(long, value_name = "DEVIATIONS", value_delimiter = ',', requires = "mean", value_parser = number::finite)]
     pub std: Vec<f32>,
-}
-
-/// A solver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SolverName {
-    /// Stochastic gradient descent with momentum
-    #[default]
-    Sgd,
-    /// Adam with decoupled weight decay
-    Adamw,
 }
 
 /// How the learning rate falls.
