@@ -18,6 +18,7 @@ def quiet(request, monkeypatch):
 def link(request, monkeypatch):
     """A link on which a plan offloads, and one on which it recomputes."""
     set_link(monkeypatch, request.param)
+    return request.param
 
 
 @pytest.fixture

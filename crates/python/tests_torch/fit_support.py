@@ -175,8 +175,9 @@ def run_graphs_under(mode, monkeypatch):
 def measured_peak(model, x, cast=None):
     """Live bytes at most in one step, without parameters, buffers and the input; host memory of the plan does not count.
 
-    The outputs stay until the backward pass has ended, as in most programs, and as a rehearsal assumes.
+    The input is a new tensor in each step, and the outputs stay until the backward pass has ended, as in most programs, and as a rehearsal assumes.
     """
+    x = x.clone()
     model.zero_grad()
     gc.collect()
     known = [x, *model.parameters(), *model.buffers()]

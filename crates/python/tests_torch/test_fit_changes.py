@@ -28,12 +28,6 @@ from tightfit._budget.plan.pack_schedule import REBUILD
 from torch import nn
 
 
-@pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
-def link(request, monkeypatch):
-    set_link(monkeypatch, request.param)
-    return request.param
-
-
 def test_changing_shapes_get_plans_of_their_own(link):
     model, x = resnet()
     fitted = fitted_copy(model, x)

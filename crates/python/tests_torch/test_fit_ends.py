@@ -54,9 +54,7 @@ def step(model, x):
     return gradients(model)
 
 
-@pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
-def test_an_interrupt_leaves_no_hooks_behind(link, monkeypatch):
-    set_link(monkeypatch, link)
+def test_an_interrupt_leaves_no_hooks_behind(link):
     model, fitted, x = with_break()
     assert equal(step(model, x), step(fitted, x))
     interrupted(lambda: fitted(x))
@@ -303,10 +301,8 @@ class Chain(nn.Module):
         return found
 
 
-@pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
-def test_parts_of_the_graph_run_early_late_or_never(link, monkeypatch):
+def test_parts_of_the_graph_run_early_late_or_never(link):
     """Backward passes in another order than recorded, of parts only, twice, and given up: fetched tensors are the saved ones."""
-    set_link(monkeypatch, link)
     torch.manual_seed(1)
     model, x = Chain().train(), torch.randn(256, 64)
 

@@ -33,10 +33,8 @@ def made(name):
     return make().train(), inputs()
 
 
-@pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_three_steps_have_the_bits_of_plain_ones(name, link, monkeypatch):
-    set_link(monkeypatch, link)
+def test_three_steps_have_the_bits_of_plain_ones(name, link):
     model, x = made(name)
     fitted = fitted_copy(model, x)
     assert same_bits(train(model, 3, x), train(fitted, 3, x))
@@ -45,11 +43,9 @@ def test_three_steps_have_the_bits_of_plain_ones(name, link, monkeypatch):
     assert plan.counts.unplanned == plan.counts.out_of_order == plan.counts.late == 0, vars(plan.counts)
 
 
-@pytest.mark.parametrize("link", [FAST, SLOW], ids=["offloaded", "recomputed"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_peak_is_the_predicted_one(name, link, monkeypatch):
+def test_the_peak_is_the_predicted_one(name, link):
     """Live bytes counted from outside are within 1% of the prediction, at several budgets, and never above the budget."""
-    set_link(monkeypatch, link)
     model, x = made(name)
     for share in (1.5, 0.8, 0.6, 0.4):
         budget = tight_budget(model, x, share, loss=squares)
@@ -95,13 +91,16 @@ def test_nothing_is_rebuilt_while_autograd_holds_it(name, monkeypatch):
     step, lives = fitted.step, fitted.lives
     decisions, twice = {}, {}
     for tensor, decision in fitted.decided.decisions.items():
+        if decision["decision"] != "recompute":
+            decisions[tensor] = twice[tensor] = decision
+            continue
         (entry, *_), last = decision["rebuilt"], lives.last[tensor]
         decisions[tensor] = {**decision, "rebuilt": [entry]}
         twice[tensor] = {**decision, "rebuilt": [entry, {**entry, "before": last}]}
         unpacks = {operation for number, operation in step.unpacks if step.packs[number][0] == tensor}
         if last in unpacks:
             del twice[tensor], decisions[tensor]
-    assert decisions
+    assert any(decision["rebuilt"] for decision in decisions.values())
     outcomes = [bind(step, lives, given, fitted.recorder).outcome for given in (twice, decisions)]
     assert outcomes[0] == outcomes[1]
 

@@ -10,17 +10,11 @@ import tightfit
 import tightfit.torch as tt
 import torch
 from fit_models import Resnet, image
-from fit_support import FAST, SLOW, decided, default_loss, fitted_copy, last_plan, same_bits, set_link, sgd, train
+from fit_support import FAST, decided, default_loss, fitted_copy, last_plan, same_bits, sgd, train
 from torch import nn
 
 PACKAGE = Path(tightfit.__file__).parent.parent
 EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-@pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
-def link(request, monkeypatch):
-    set_link(monkeypatch, request.param)
-    return request.param
 
 
 RANK = """

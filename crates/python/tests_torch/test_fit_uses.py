@@ -30,12 +30,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
-@pytest.fixture(params=[FAST, SLOW], ids=["offloaded", "recomputed"])
-def link(request, monkeypatch):
-    set_link(monkeypatch, request.param)
-    return request.param
-
-
 def test_a_retained_graph_runs_twice(link):
     model, x = resnet()
     fitted = fitted_copy(model, x)

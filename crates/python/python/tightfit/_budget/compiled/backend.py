@@ -6,6 +6,7 @@ PyTorch finds the backend by the package's entry point, so programs import nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -47,7 +48,8 @@ def tightfit(
     given = dict(options or {})
     ours = {name: given.pop(name) for name in _OURS if name in given}
     if "budget" not in ours:
-        raise BadInput("backend='tightfit' needs options={'budget': '8GiB'}")
+        near = "".join(f"; did you mean 'budget' by {name!r}?" for name in get_close_matches("budget", given, 1))
+        raise BadInput(f"backend='tightfit' needs options={{'budget': '8GiB'}}{near}")
     device = device_of(inputs)
     inner = ours.get("inner") or ("inductor" if device.type == "cuda" and private.has_triton() else "eager")
     if inner not in _INNER:
