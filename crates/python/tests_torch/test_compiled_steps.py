@@ -254,7 +254,7 @@ def test_the_optimizer_counts(plans):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "budget"), ({"budget": "8 parsecs"}, "parsecs"), ({"budget": "1GiB", "inner": "gcc"}, "gcc"),
+        ({"bugdet": "1GiB"}, "did you mean 'budget' by 'bugdet'"), ({"budget": "8 parsecs"}, "parsecs"), ({"budget": "1GiB", "inner": "gcc"}, "gcc"),
         ({"budget": "1GiB", "memory_budget": 1}, "memory_budget"),
     ],
 )  # fmt: skip

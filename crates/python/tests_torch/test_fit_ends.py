@@ -1,5 +1,6 @@
 """Steps that end early, overlap, or find the model changed: nothing of them may stay behind."""
 
+import contextlib
 import copy
 import gc
 import weakref
@@ -90,46 +91,50 @@ def test_an_interrupt_ends_a_recording_too(monkeypatch):
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None and top_hooks() is None
 
 
+@contextlib.contextmanager
+def launched():
+    """The hooks of `tightfit run --budget 1GiB`, which stay in a program until it ends. Here, nothing of them stays."""
+    found = launch._Launched("1GiB")
+    make, engine = torch.optim.Optimizer.__init__, torch.autograd._engine_run_backward
+    handles = [
+        nn.modules.module.register_module_forward_pre_hook(found.before),
+        nn.modules.module.register_module_forward_hook(found.after, always_call=True),
+    ]
+    try:
+        yield found
+    finally:
+        torch.optim.Optimizer.__init__, torch.autograd._engine_run_backward = make, engine
+        for handle in (*handles, found.together._updates):
+            if handle is not None:
+                handle.remove()
+
+
 def test_an_interrupt_under_run_is_forgotten(monkeypatch):
     set_link(monkeypatch, FAST)
     torch.manual_seed(1)
     model, x = Resnet(blocks=4).train(), image(4)
     model.insert(6, Break())
-    launched = launch._Launched("1GiB")
-    handles = [
-        nn.modules.module.register_module_forward_pre_hook(launched.before),
-        nn.modules.module.register_module_forward_hook(launched.after, always_call=True),
-    ]
-    try:
+    with launched() as found:
         step(model, x)
         interrupted(lambda: model(x))
         other = nn.Linear(3, 3)
         step(other, torch.ones(2, 3))
-        assert launched.state.outermost is None and len(launched.sessions) == 2
-    finally:
-        for handle in handles:
-            handle.remove()
+        assert found.state.outermost is None and len(found.sessions) == 2
 
 
 def test_models_without_an_optimizer_are_not_searched_for_one_in_every_pass(monkeypatch):
-    make = torch.optim.Optimizer.__init__
-    launched = launch._Launched("1GiB")
     searches, find = [], launch.optimizers_of
     monkeypatch.setattr(launch, "optimizers_of", lambda *given: searches.append(True) or find(*given))
-    handles = [
-        nn.modules.module.register_module_forward_pre_hook(launched.before),
-        nn.modules.module.register_module_forward_hook(launched.after, always_call=True),
-    ]
-    try:
-        launched.note_optimizers()
+    with launched() as found:
+        found.note_optimizers()
         model, other = nn.Linear(3, 3), nn.Linear(3, 3)
         optimizer = sgd(other)
         for _ in range(5):
             step(model, torch.ones(2, 3))
-        assert len(searches) == 1 and launched.sessions[model].planner.optimizer is None
+        assert len(searches) == 1 and found.sessions[model].planner.optimizer is None
         mine = sgd(model)
         step(model, torch.ones(2, 3))
-        planner = launched.sessions[model].planner
+        planner = found.sessions[model].planner
         assert len(searches) == 2 and planner.optimizer.each == [mine]
         # One that was replaced is let go of, with its state.
         gone = weakref.ref(mine)
@@ -145,10 +150,6 @@ def test_models_without_an_optimizer_are_not_searched_for_one_in_every_pass(monk
         step(model, torch.ones(2, 3))
         assert len(searches) == 4
         del optimizer
-    finally:
-        torch.optim.Optimizer.__init__ = make
-        for handle in handles:
-            handle.remove()
 
 
 def test_a_models_optimizers_are_those_with_most_of_its_parameters():
