@@ -201,8 +201,8 @@ class Plan:
         self.inferred = self.terms.outside + found
         if self.inferred > self.terms.budget:
             raise DoesNotFit(
-                f"the compiled graph without gradients does not fit in {as_given(self.terms.budget)}: it needs {as_needed(self.inferred, self.terms.budget)} "
-                f"({text(self.terms.outside)} of it beside the graph's own buffers)",
+                f"the compiled graph without gradients does not fit in {as_given(self.terms.budget)}: it needs {as_needed(self.inferred, self.terms.budget)}, "
+                f"{text(self.terms.outside)} of it outside of the graph's own buffers",
                 self.inferred, self.terms.budget,
             )  # fmt: skip
 
@@ -341,8 +341,8 @@ class Plan:
         division = self.choice.division
         where = f"Memory peaks in the {division.pass_at} pass, at {division.at} in the compiled graph."
         return DoesNotFit(
-            f"the compiled graph does not fit in {as_given(self.terms.budget)}: it needs at least {as_needed(needed, self.terms.budget)} "
-            f"({text(self.terms.outside)} of it beside the graph's own buffers). {where}",
+            f"the compiled graph does not fit in {as_given(self.terms.budget)}: it needs at least {as_needed(needed, self.terms.budget)}, "
+            f"{text(self.terms.outside)} of it outside of the graph's own buffers. {where}",
             needed, self.terms.budget,
         )  # fmt: skip
 
