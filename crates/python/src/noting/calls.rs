@@ -76,7 +76,7 @@ pub enum Argument {
     Plain(Py<PyAny>),
     /// A tensor, by its place among the tensors that the call reads.
     Tensor(usize),
-    /// Running statistics: those that the call updates and does not read, or a copy of those that it reads. A rerun gets a copy.
+    /// Running statistics that the call updates and does not read, or a copy of the statistics that it reads. A rerun gets a copy.
     Scratch(Py<PyAny>),
     List(Vec<Argument>),
     Tuple(Vec<Argument>),

@@ -47,7 +47,7 @@ _GAPS, _LEAST_GAPS = 32, 128 << 20
 LOOKS = 4
 # The fraction (1 / n) of a budget by which the bound is raised if the allocator often finds no room, and while `cudnn.benchmark` tries algorithms.
 _MORE = 4
-# The passes in which a bound comes down to the budget, from what was reserved without one.
+# The passes in which a bound comes down from the bytes that were reserved without one to the budget.
 _STEPS = 8
 
 # By GPU: the bound of each owner, and the share of the GPU that the program itself allowed before.
