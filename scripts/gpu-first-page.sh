@@ -8,9 +8,9 @@
 # steps are timed one at a time.
 #
 # Each command's output goes to OUTPUT/MODEL-COMMAND.txt as it is printed, and its exit code and seconds to OUTPUT/done.txt, so that a time limit
-# loses nothing. GPUs (GPUS of them, from FIRST_GPU on; all) share the models: each GPU gets some of the models and runs one command at a time, until LIMIT seconds (1800) have passed. PYTHON (python3) needs
-# torch, torchvision and transformers; TIGHTFIT is the command. The extension module is in PACKAGE (this checkout's package), or else NATIVE
-# (.gpu/_native.abi3.so), a release build. Without a GPU, the model `tiny` tries the script.
+# loses nothing. Each GPU (GPUS of them, from FIRST_GPU on; all) gets some of the models and runs one command at a time, until LIMIT seconds (1800) have
+# passed. PYTHON (python3) needs torch, torchvision and transformers; TIGHTFIT is the command. The extension module is in PACKAGE (this checkout's
+# package), or else NATIVE (.gpu/_native.abi3.so), a release build. Without a GPU, the model `tiny` tries the script.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
