@@ -113,17 +113,13 @@ impl<'a> Attempts<'a> {
         self.bounds.push(bound);
     }
 
-    /// The highest bound that covers a plan.
-    fn bound_of(&self, draft: &Draft, time: Nanos) -> Option<LowerBound> {
-        let in_parts = InParts::of(self.drafter.step, &draft.schedule);
-        let bounds = self.bounds.iter().filter(|bound| bound.covers(in_parts.as_ref(), time));
-        bounds.max_by_key(|bound| bound.time).cloned()
-    }
-
-    /// The excess of the fastest attempt over its bound, as a share of the bound; `None` without a bound.
+    /// The excess of the fastest attempt over the lowest bound of any class of plans, as a share of it; `None` without a bound.
     pub(crate) fn gap(&self) -> Option<f64> {
         let best = self.best.as_ref()?;
-        Some(best.time.ratio(self.bound_of(&best.draft, best.time)?.time) - 1.0)
+        let alike =
+            |of: &LowerBound| self.bounds.iter().filter(|other| other.in_parts == of.in_parts).map(|of| of.time).max();
+        let lowest = self.bounds.iter().filter_map(alike).min()?;
+        Some(best.time.ratio(lowest) - 1.0)
     }
 
     /// The fastest attempt, all attempts, and the highest bound that covers it.
@@ -132,7 +128,9 @@ impl<'a> Attempts<'a> {
     /// All attempts if none fits.
     pub(crate) fn outcome(mut self) -> Result<PolicyResult, Vec<Attempt>> {
         let Some(Best { draft, place, time, .. }) = self.best.take() else { return Err(self.attempts) };
-        let bound = self.bound_of(&draft, time);
+        let in_parts = InParts::of(self.drafter.step, &draft.schedule);
+        let bounds = self.bounds.into_iter().filter(|bound| bound.covers(in_parts.as_ref(), time));
+        let bound = bounds.max_by_key(|bound| bound.time);
         self.attempts[place].taken = true;
         Ok(PolicyResult { draft, attempts: self.attempts, bound })
     }

@@ -108,7 +108,7 @@ impl Floors {
         for host_budget in hosts(drafter) {
             let [whole, parts] =
                 [self.optimal.as_ref().map(|of| &of.draft), self.in_parts.as_ref().map(|of| &of.draft)];
-            if whole.into_iter().chain(parts).any(|draft| draft.fits(&drafter.options)) {
+            if parts.into_iter().chain([self.whole()]).any(|draft| draft.fits(&drafter.options)) {
                 break;
             }
             let options = Options { host_budget, ..drafter.options };
