@@ -67,9 +67,9 @@ const CRATES: &[Crate] = &[
         layers: &[
             &["arena", "host_memory", "machine", "random", "shape", "simd", "team", "workspace"],
             &["gemm"],
-            &["unfold"],
-            // The dispatch table of the algorithms, and the call that it hands to each.
-            &["method", "blocked_gemm", "direct", "explicit_gemm", "fft", "implicit_gemm", "transform", "winograd"],
+            &["call", "strips", "unfold"],
+            &["blocked_gemm", "direct", "explicit_gemm", "fft", "implicit_gemm", "transform", "winograd"],
+            &["method"],
             &["backend", "layers"],
             &["tests"],
         ],
@@ -115,7 +115,7 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "preload",
         layers: &[
-            &["append_only_list", "lock", "process_libraries", "ranks", "sigpipe", "torch"],
+            &["lock", "process_libraries", "ranks", "sigpipe", "torch"],
             &["layer", "swap_cell", "worker"],
             &["log"],
             &["panics", "reason", "settings", "report_state"],
