@@ -106,7 +106,7 @@ def test_the_picture_of_the_first_page_shows_measured_numbers(tmp_path: Path) ->
     subprocess.run([sys.executable, ROOT / "scripts/first-page-picture.py", ROOT / "docs/measured", output], check=True)
     drawn = output.read_text()
     assert drawn == (ROOT / "docs/pictures/first-page.svg").read_text()
-    assert "plain: 54.3 ms, 11.1 GiB" in drawn
+    assert "plain: 54.6 ms, 11.1 GiB" in drawn
 
 
 def test_the_picture_of_tuned_convolutions_shows_the_results(tmp_path: Path) -> None:
