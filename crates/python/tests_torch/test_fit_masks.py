@@ -103,7 +103,7 @@ def test_a_frozen_network_keeps_signs(inplace, cast, monkeypatch):
     assert fitted.counts.dropped == 3 * len(packs) and fitted.counts.masked == 3 * len(step_of.masked) > 0
     assert "kept as signs" in fitted.line("model")
     assert not fitted.schedule.decisions and fitted.peak <= fitted.budget < fitted.plain
-    assert {decision["decision"] for decision in Plan(fitted, True, None).decisions} == {"drop", "mask"}
+    assert {decision["decision"] for decision in Plan(fitted, None).decisions} == {"drop", "mask"}
 
 
 def test_a_network_that_trains_keeps_signs_before_pools():
