@@ -6,6 +6,7 @@ from fit_support import SLOW, equal, fitted_copy, set_link
 from test_fit_proven import blocks, compared
 from tightfit._budget.api import session_of
 from tightfit._budget.eager import unpacks
+from tightfit._budget.eager.slots import copy_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -125,3 +126,47 @@ def test_an_evaluated_normalization_runs_again_with_the_statistics_of_its_call(m
     for _ in range(4):
         assert equal(evaluated_step(model, x), evaluated_step(fitted, x))
     assert session_of(fitted).last.counts.calls
+
+
+VIEWS = {
+    "whole": lambda x: x, "expanded": lambda x: x[:1, :1].expand(4, 6), "transposed": lambda x: x.t(), "with gaps": lambda x: x[:, 1::2],
+    "shifted": lambda x: x.flatten()[3:], "overlapping": lambda x: x.flatten().unfold(0, 4, 2), "empty": lambda x: x[:0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_copy_has_the_strides_and_the_alignment_of_its_tensor(view):
+    tensor = view(torch.randn(4, 6))
+    copy = copy_of(tensor)
+    assert torch.equal(copy, tensor) and copy.stride() == tensor.stride() and not (copy.data_ptr() - tensor.data_ptr()) % 64
+    assert not tensor.numel() or copy.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
+
+
+class Expanded(nn.Module):
+    """Layers that read an expanded buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(3 if at == 0 else 16, 16, 3, padding=1) for at in range(4))
+        self.register_buffer("scale", torch.full((1, 1, 1, 1), 0.5).expand(1, 16, 1, 1))
+
+    def forward(self, x):
+        for convolution in self.convolutions:
+            x = torch.sigmoid(torch.tanh(convolution(x)) * self.scale)
+        return x
+
+
+def test_a_call_that_reads_an_expanded_buffer_runs_again(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(0)
+    model, x = Expanded().train(), torch.randn(4, 3, 24, 24)
+    fitted = fitted_copy(model, x, 0.5)
+    for _ in range(3):
+        assert equal(gradients(model, x), gradients(fitted, x))
+    assert session_of(fitted).last.counts.calls
+
+
+def gradients(model, x):
+    model.zero_grad()
+    model(x).square().mean().backward()
+    return [parameter.grad for parameter in model.parameters()]

@@ -38,10 +38,13 @@ def laid_out(tensor: Tensor, stride: Any) -> Tensor:
 
 
 def copy_of(tensor: Tensor) -> Tensor:
-    """A copy with the same strides and the same alignment, since kernels are chosen by both. Views with gaps keep these."""
+    """A copy with the same strides and the same alignment, since kernels are chosen by both."""
     shift = tensor.data_ptr() % ALIGNMENT // tensor.itemsize
     copy = tensor.clone()
-    if not shift and copy.stride() == tensor.stride() or not tensor.numel():
+    if not tensor.numel() or not shift and copy.stride() == tensor.stride():
         return laid_out(copy, tensor.stride())
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.new_empty(shift + extent).as_strided(tensor.shape, tensor.stride(), shift).copy_(copy)
+    # Elements may lie apart, or several at one address, so the whole span is copied.
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    made = tensor.new_empty(shift + span)
+    made[shift:].copy_(tensor.as_strided((span,), (1,)))
+    return made.as_strided(tensor.shape, tensor.stride(), shift)
