@@ -1,4 +1,4 @@
-//! What the mock catches, so that the tests of its clients can fail: a wrong result, too little workspace, a workspace that two streams share.
+//! The mock catches faults of its clients, so that their tests can fail: a wrong result, too little workspace, a workspace that two streams share.
 //! The clients' tests compare its results with the definition.
 
 #![allow(non_snake_case)] // the functions' names are cuDNN's

@@ -1,4 +1,4 @@
-//! What a survey measures.
+//! The problems, sizes and limits that a survey measures.
 
 use std::collections::HashMap;
 

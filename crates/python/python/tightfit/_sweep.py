@@ -105,7 +105,7 @@ class Sweep(Table):
             (text(self.least, enough=True), f"least, {100 * self.least / self.plain:.0f}% of plain"),
             (f"{100 * least.overhead:.1f}%", f"added time in {100 * share:.0f}% of plain"),
         ]
-        # One point is no curve.
+        # A curve needs two points.
         picture = f"<div class='wide'>{self.svg()}</div>" if len(self.plans) > 1 else ""
         device = f"<p>Predicted for {html.escape(self.device)}.</p>"
         write(path, page(self.network, three, f"{device}{picture}<div class='wide'><table><tr>{head}</tr>{body}</table></div>"))
