@@ -1,11 +1,15 @@
 """Programs that write in place to tensors that they have used, within a budget: equal to plain, to the bit."""
 
+import weakref
+from types import SimpleNamespace
+
 import pytest
 import torch
 from fit_support import SLOW, equal, fitted_copy, set_link
 from test_fit_proven import blocks, compared
 from tightfit._budget.api import session_of
 from tightfit._budget.eager import unpacks
+from tightfit._budget.eager.packs import Packs
 from tightfit._budget.eager.slots import copy_of
 from torch import nn
 from torch.nn import functional as F
@@ -140,6 +144,15 @@ def test_a_copy_has_the_strides_and_the_alignment_of_its_tensor(view):
     copy = copy_of(tensor)
     assert torch.equal(copy, tensor) and copy.stride() == tensor.stride() and not (copy.data_ptr() - tensor.data_ptr()) % 64
     assert not tensor.numel() or copy.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
+
+
+@pytest.mark.parametrize("offset, copied", [(0, 2), (1, 0)])
+def test_tensors_are_copied_together_if_they_begin_their_storage(offset, copied):
+    """The copies have the allocator's alignment."""
+    tensors = [torch.randn(65)[offset : offset + 64] for _ in range(2)]
+    found = SimpleNamespace(schedule=SimpleNamespace(small={id(tensor): weakref.ref(tensor) for tensor in tensors}), copied={})
+    Packs._copy_small(found)
+    assert len(found.copied) == copied and all(torch.equal(tensor, copy) for tensor, _, copy in found.copied.values())
 
 
 class Expanded(nn.Module):

@@ -109,7 +109,7 @@ class Packs:
         by_type: dict[Any, list[Tensor]] = {}
         for tensor in tensors:
             # Kernels are chosen by alignment too, so each copy has the allocator's alignment.
-            if tensor.is_contiguous() and tensor.numel() * tensor.itemsize % ALIGNMENT == 0:
+            if tensor.is_contiguous() and not tensor.storage_offset() and tensor.numel() * tensor.itemsize % ALIGNMENT == 0:
                 by_type.setdefault((tensor.dtype, tensor.device), []).append(tensor)
         for (dtype, device), group in by_type.items():
             if len(group) < 2:
