@@ -51,7 +51,7 @@ mod _native {
     #[pymodule_export]
     use super::noting::{Call, Handle, Held, Notes, Rerun, Slot, Value, settings, settle, unowned, view_of};
     #[pymodule_export]
-    use super::plan::{card, checkpoints, plan, plan_step};
+    use super::plan::{card, checkpoints, checkpoints_of, plan, plan_step};
     #[pymodule_export]
     use super::planned::{Planned, restore_planned};
     #[pymodule_export]

@@ -57,6 +57,21 @@ pub fn checkpoints(py: Python<'_>, step: String, shares: Vec<f64>) -> PyResult<V
     })
 }
 
+/// The same for what [`plan`] plans: a network, or the step of a file.
+#[pyfunction]
+pub fn checkpoints_of(
+    py: Python<'_>,
+    recordings: Option<&Recordings>,
+    words: Words,
+    shares: Vec<f64>,
+) -> PyResult<Vec<Option<f64>>> {
+    let recordings = recordings.map(|recordings| &recordings.0[..]);
+    interruptible(py, |stop| {
+        let of = words.prepare(recordings, stop)?.plan;
+        planner::checkpoints(&of.step, &of.costs, &of.options, &shares, Stop::WithNothing(stop))
+    })
+}
+
 /// The plan of a step file's text under a budget in bytes, as the JSON of a plan file, or `None` if none is found. Programs
 /// run whole operations, so none runs in parts of the mini-batch. Without `seconds` the planner does a fixed amount of
 /// work, which gives the same plan each time.

@@ -240,11 +240,14 @@ def test_a_share_is_of_plain_and_a_card_has_its_memory():
 
 def test_a_sweep_has_the_plans_of_the_command(command, tmp_path):
     sweep = tightfit.plan("resnet18", assume=True).sweep((1.0, 0.75, 0.5, 0.01))
-    theirs = csv.DictReader(io.StringIO(command(*"plan resnet18 --batch 32 --assume --sweep 50..100:25 --format csv".split())))
+    theirs = list(csv.DictReader(io.StringIO(command(*"plan resnet18 --batch 32 --assume --sweep 50..100:25 --format csv".split()))))
     expected = {int(row["budget_bytes"]): float(row["step_time_us"]) for row in theirs}
     found = {plan.budget_bytes: plan.step_time_us for _, plan in sweep.plans}
     assert expected.items() <= found.items() and len(found) == 4
     assert sweep.refused == 0.01 and sweep.plans[-1][1].budget_bytes == sweep.least
+    plain, times = sweep.plans[0][1], {int(row["budget_bytes"]): row["checkpoints_step_time_us"] for row in theirs}
+    added = {share: float(times[int(share * plain.plain)]) / plain.baseline_time_us - 1 for share, _ in sweep.checkpoints}
+    assert dict(sweep.checkpoints) == pytest.approx(added, abs=1e-6) and added.keys() == {1.0, 0.75}
     assert "does not fit" in sweep.table() and "h200 (assumed)" in sweep.svg()
     sweep.html(tmp_path / "sweep.html")
     assert "<svg" in (tmp_path / "sweep.html").read_text()

@@ -39,7 +39,7 @@ class Sweep(Table):
     refused
         The largest share for which no plan was found; None if every share has a plan.
     checkpoints
-        For each share in which checkpoints fit (Chen et al. 2016): the share, and their added time, by the same prediction. Empty for networks.
+        For each share in which checkpoints fit (Chen et al. 2016): the share, and their added time, by the same prediction.
     """
 
     network: str
@@ -116,6 +116,7 @@ def sweep(
     shares: Sequence[float],
     within: Callable[[int], ModelPlan | NetworkPlan],
     least: Callable[[Sequence[ModelPlan | NetworkPlan]], int],
+    checkpoints: Callable[[list[float]], list[float | None]],
     device: str,
 ) -> Sweep:
     """Plans a step within each of these shares of plain, down to the least budget.
@@ -126,6 +127,8 @@ def sweep(
         The plan within a budget.
     least
         The least budget, after these plans were found: a search within one of their budgets may have found less.
+    checkpoints
+        The time that checkpoints add under each of these shares, as a share of the step; None where they do not fit.
 
     Raises
     ------
@@ -145,7 +148,9 @@ def sweep(
     lowest = least([found for _, found in plans])
     if not plans or lowest < min(found.needed for _, found in plans):
         plans.append((lowest / plan.plain, within(lowest)))
-    return Sweep(plan.network, plan.plain, lowest, device, plans, refused)
+    under = [share for share, _ in plans]
+    added = [(share, more) for share, more in zip(under, checkpoints(under), strict=True) if more is not None]
+    return Sweep(plan.network, plan.plain, lowest, device, plans, refused, added)
 
 
 def page(title: str, three: Sequence[tuple[str, str]], content: str) -> str:

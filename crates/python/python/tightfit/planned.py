@@ -227,7 +227,12 @@ class Plan(Table):
             return read_plan(_native.plan(recordings, words), (recordings, words))
 
         device = f"{self.device} (assumed)" if self.backend == "assumed" else self.device
-        return sweep(self, shares, within, lambda plans: min([self.min_feasible_bytes, *(plan.needed for plan in plans)]), device)
+
+        def least(plans: Sequence[Any]) -> int:
+            found: int = min([self.min_feasible_bytes, *(plan.needed for plan in plans)])
+            return found
+
+        return sweep(self, shares, within, least, lambda shares: _native.checkpoints_of(recordings, asked, shares), device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan for ``tightfit train --plan`` or ``tightfit predict --plan``; compressed if the name ends in ``.gz``.

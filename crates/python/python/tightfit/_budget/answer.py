@@ -160,11 +160,10 @@ class Plan(Table):
             self._least = min([self.least, *(plan.needed for plan in plans)])
             return self._least
 
-        found = sweep(self, shares, lambda budget: Plan(self._question.planned(budget), self._question), least, self.device)
-        shares = [share for share, _ in found.plans]
-        added = zip(shares, checkpoints(json.dumps(self._fitted.step.data), shares), strict=True)
-        found.checkpoints = [(share, more) for share, more in added if more is not None]
-        return found
+        def of_checkpoints(shares: list[float]) -> list[float | None]:
+            return checkpoints(json.dumps(self._fitted.step.data), shares)
+
+        return sweep(self, shares, lambda budget: Plan(self._question.planned(budget), self._question), least, of_checkpoints, self.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the plan with its step as JSON, for ``tightfit plan --step``; compressed if the name ends in ``.gz``.
