@@ -452,3 +452,24 @@ def test_a_step_over_its_budget_is_compiled_once_more_with_what_was_seen(beside,
     torch._dynamo.reset()
     compiled(other, budget + (1 << 17), optimizer=sgd(other))(x)
     assert plans[-1].identity == last
+
+
+def test_a_program_may_reset_the_statistics_within_a_step(plans, monkeypatch, capfd):
+    monkeypatch.setenv("TIGHTFIT_QUIET", "0")
+    now = [0]
+    for name, value in {"is_initialized": True, "device_count": 1, "memory_allocated": 0, "mem_get_info": (1 << 30, 1 << 30)}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: now[0])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device=None: now.__setitem__(0, 0))
+    monkeypatch.setattr(held, "_LIBRARIES", 0)
+    monkeypatch.setattr(held.Held, "on_gpu", True)
+    held._peaks.cache_clear()
+    model, x = made("vae")
+    net = compiled(model, "80%", optimizer=sgd(model))
+    for _ in range(5):
+        default_loss(net, x).backward()
+        now[0] = plans[-1].planned.peak
+        torch.cuda.reset_peak_memory_stats()
+    assert again(plans[0])
+    held._peaks.cache_clear()
+    assert len(plans) == 1, capfd.readouterr().err

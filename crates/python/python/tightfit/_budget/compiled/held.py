@@ -8,6 +8,7 @@ Dynamo compiles a graph at its first call, in the first step. Memory that the pr
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, fx
 
 from ...errors import DoesNotFit
+from ..memory.peaks import Peaks
 from ..memory.sizes import UNLIMITED, Share, text
 from ..messages import detail, say
 from ..record.cost import device_name
@@ -225,7 +227,7 @@ class Held:
         if not self.on_gpu:
             return
         if self.steps == _SEEN - 2:
-            torch.cuda.reset_peak_memory_stats(self.device)
+            _peaks().restart()
         elif self.steps >= _SEEN - 1:
             self._look()
 
@@ -233,7 +235,8 @@ class Held:
         if not self.planned:
             return
         is_first = self.steps == _SEEN - 1
-        seen = int(torch.cuda.max_memory_allocated(self.device))
+        # Programs reset the statistics of the allocator in the middle of a step.
+        seen = _peaks().of(self.device)
         if _ranks.count > 1:
             if not is_first:
                 # Ranks compile again together or not at all.
@@ -266,6 +269,11 @@ class Held:
         self.graphs.clear()
         self.steps = 0
         private.reset()
+
+
+@functools.cache
+def _peaks() -> Peaks:
+    return Peaks()
 
 
 class _Graph:

@@ -41,6 +41,10 @@ class Peaks:
                 torch.cuda.reset_peak_memory_stats(index)
         self._before.clear()
 
+    def of(self, device: torch.device) -> int:
+        """The peak of one GPU."""
+        return max(self._before.get(device.index or 0, 0), int(torch.cuda.max_memory_allocated(device)))
+
     def most(self) -> int | None:
         """The highest peak of any GPU, or None without a GPU in use."""
         self.note()
