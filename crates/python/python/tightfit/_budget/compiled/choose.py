@@ -123,6 +123,11 @@ class Chooser:
         """Whether a division is faster than another one by more than the error of predicted times."""
         return other.time_us - one.time_us > max(_BETTER * (other.time_us - self.plain.time_us), 0.0)
 
+    def levels(self) -> list[Division]:
+        """PyTorch's fastest division, and the best ones for rising prices of a byte."""
+        self._ladder()
+        return [self.plain, *(step.choice.division for step in self.steps if step.choice is not None)]
+
     def lowered(self, room: float) -> Choice | None:
         """The fastest division that fits, of all divisions whose bytes Inductor showed."""
         return min((one for one in self.noted if self.peak(one.division) <= room), key=_time, default=None)

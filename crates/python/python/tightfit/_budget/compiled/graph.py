@@ -90,12 +90,15 @@ class Graph:
     ----------
     fuses
         Whether the inner compiler fuses operations. If not, every value is written to memory.
+    gradients
+        Bytes of the gradients of other graphs that exist in the backward pass.
     """
 
     def __init__(self, values: list[Value], rates: Rates, fuses: bool = True) -> None:
         self.values = values
         self.rates = rates
         self.fuses = fuses
+        self.gradients = 0
         for value in values:
             value.users = []
         for place, value in enumerate(values):
@@ -170,7 +173,7 @@ class Division:
     start
         Bytes when the backward pass begins, including the program's loss.
     rest
-        Bytes of outputs and their gradients. They count in the backward pass, but are no buffers of its graph.
+        Bytes of outputs, their gradients, and gradients of other graphs. They count in the backward pass, but are no buffers of its graph.
     time_us
         Time that differs between divisions: memory traffic of fused kernels, and kernels that run again.
     live
@@ -237,7 +240,7 @@ def simulate_passes(
     returned = sum(values[place].bytes for place in held - there if values[place].returned and not values[place].resident)
     tangents = sum(value.bytes for value in values if value.kind == "tangent")
     start = sum(values[place].bytes for place in there) + returned + tangents + loss
-    rest = returned + tangents
+    rest = returned + tangents + graph.gradients
     time = first.traffic + second.traffic + sum(values[place].us for place in again)
     if start > max(second.peak + rest, first.peak):
         at, live, which = "the loss", set(there), "backward"

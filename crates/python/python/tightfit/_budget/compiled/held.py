@@ -28,8 +28,9 @@ from . import private, properties
 from .graph import Rates
 from .kept import Kept
 from .kernels import Kernels
+from .parts import Part, Parts, needs_of, part_of_split
 from .plan import Plan, Planned, Terms
-from .ranks import Part, Ranks, part_of_split
+from .ranks import Ranks
 
 __all__ = ["Held", "all_held", "have_run", "held_by"]
 
@@ -82,15 +83,19 @@ class Held:
         # Steps whose backward pass has begun, and whether the backward pass of the current step has.
         self.steps = 0
         self.is_backward = False
-        # The model that DistributedDataParallel split last, and the bytes that its parts so far keep between the passes.
-        self.split: tuple[Any, int] | None = None
+        # Of the model that DistributedDataParallel split last.
+        self.parts: Parts | None = None
 
     @property
     def on_gpu(self) -> bool:
         return bool(self.device.type == "cuda" and torch.cuda.is_available())
 
-    def terms(self, key: str, graph: fx.GraphModule, inputs: Sequence[Any], optimizer: Any) -> Terms:
-        """The terms of a graph that are known before its joint graph."""
+    def terms(self, key: str, graph: fx.GraphModule, inputs: Sequence[Any], optimizer: Any, part: Part | None = None) -> Terms:
+        """The terms of a graph, or of a part of a model, that are known before its joint graph."""
+        if part is not None:
+            inputs = part.inputs
+            if self.parts is None or self.parts.split is not part.split:
+                self.parts = Parts(part.split)
         trained = [value for value in _tensors(inputs) if isinstance(value, torch.nn.Parameter) and value.requires_grad]
         sizes = [properties.elements(value) * value.itemsize for value in trained]
         found = optimizer or _optimizers(trained)
@@ -110,10 +115,14 @@ class Held:
             there = int(torch.cuda.memory_allocated(self.device))
             total = int(torch.cuda.mem_get_info(self.device)[1])
             reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
+        elif part is not None:
+            there += part.buckets
         has_state = False
         if torch.is_grad_enabled():
             there, has_state = self.there.setdefault(key, (there, bool(found is not None and found.state)))
         outside = there + (0 if has_state else state) + reserve
+        if part is not None and self.parts is not None:
+            outside += self.parts.kept
         if torch.is_grad_enabled():
             outside += self.kept.surplus.get(key, 0)
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
@@ -129,13 +138,14 @@ class Held:
             return private.compile_with(inner, None, graph, inputs, settings)
         limit = str(self.share or self.budget)
         key = _key(graph, inputs, limit, inner)
-        terms = self.terms(key, graph, inputs, optimizer)
+        part = part_of_split() if torch.is_grad_enabled() else None
+        terms = self.terms(key, graph, inputs, optimizer, part)
         terms.offloads = offloads
-        part = self._share(key, terms)
         _ranks.next_graph()
         # The rank with the least room decides.
         terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
-        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.share_of_room, offloads)
+        parts = self._together(key, part, terms, inner, settings)
+        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.share_of_room, terms.later, terms.gradients, offloads)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
             run = private.compile_with(inner, plan, graph, inputs, settings)
@@ -155,26 +165,34 @@ class Held:
         if one.planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
-            if part is None or part.is_last:
+            if parts is None:
                 say(brief(one.planned, terms, self.device))
+            else:
+                parts.planned.append(one.planned)
+                if part is not None and part.is_last and len(parts.planned) == part.count:
+                    say(brief(parts.whole, terms, self.device))
             detail(line(one.planned, terms))
-        if part is not None:
-            before = self.split[1] if self.split is not None and self.split[0] is part.split else 0
-            self.split = (part.split, before + (one.planned.kept if one.planned is not None else 0))
         self.kept.save()
         return _Runs(self, one, run)
 
-    def _share(self, key: str, terms: Terms) -> Part | None:
-        """Sets a graph's share of the budget, if it shares it with other graphs or with further calls of itself."""
-        if not torch.is_grad_enabled():
+    def _together(self, key: str, part: Part | None, terms: Terms, inner: str, settings: dict[str, Any]) -> Parts | None:
+        """Sets the bytes for later parts of a model, or a graph's share if it is called several times. Returns the parts."""
+        if part is None:
+            terms.share_of_room = 1 / self.kept.calls.get(key, 1) if torch.is_grad_enabled() else 1.0
             return None
-        terms.share_of_room = 1 / self.kept.calls.get(key, 1)
-        part = part_of_split()
-        if part is not None:
-            earlier = self.split[1] if self.split is not None and self.split[0] is part.split else 0
-            terms.outside += earlier + part.later_gradients
-            terms.share_of_room = part.share
-        return part
+        parts = self.parts
+        assert parts is not None
+        terms.gradients = part.later_gradients
+        place = f"{key} {terms.outside}"
+        if not parts.needs and (terms.share is not None or place not in self.kept.later):
+            parts.needs = [[]] * part.number + [needs_of(one, inner, self.kernels, settings) for one in part.rest]
+        if terms.share is not None:
+            parts.budget = parts.budget or terms.share.of(terms.outside + parts.need)
+            terms.budget, terms.share = parts.budget, None
+        if place not in self.kept.later:
+            self.kept.later[place] = parts.later(part, terms.room) or 0
+        terms.later = None if part.is_last else self.kept.later[place]
+        return parts
 
     def _numbers(self, key: str, plan: Plan, terms: Terms) -> tuple[Planned | None, bool]:
         """The plan of a graph in numbers, and whether an earlier process made it and PyTorch's caches held the graph."""

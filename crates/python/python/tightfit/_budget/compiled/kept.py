@@ -31,6 +31,8 @@ class Kept:
         Bytes that a step took in addition to the prediction, by graph.
     calls
         Calls of a graph before a backward pass, if there is more than one.
+    later
+        Bytes for later graphs, by graph and bytes outside of it.
     plans
         Plans in numbers, by graph and bytes outside of it. PyTorch's caches hold the graphs of a plan, and nothing is planned when they are read.
     """
@@ -44,6 +46,7 @@ class Kept:
         self.extra = {str(key): int(size) for key, size in _numbers(found.get("extra"))}
         self.surplus = {str(key): int(size) for key, size in _numbers(found.get("surplus"))}
         self.calls = {str(key): int(count) for key, count in _numbers(found.get("calls"))}
+        self.later = {str(key): int(size) for key, size in _numbers(found.get("later"))}
         plans = found.get("plans")
         self.plans = {str(key): plan for key, plan in plans.items() if isinstance(plan, dict)} if isinstance(plans, dict) else {}
 
@@ -51,7 +54,7 @@ class Kept:
         """Writes them to the file, and leaves the entries of other devices as they are."""
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
-            names = ("times", "extra", "surplus", "calls", "plans")
+            names = ("times", "extra", "surplus", "calls", "later", "plans")
             everything[self.device] = {name: _last(getattr(self, name)) for name in names}
             write_devices(self.path, _KIND, everything)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +53,11 @@ class Terms:
     share
         The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
     share_of_room
-        The graph's share of the room for kept values, which it shares with graphs that run later in the forward pass.
+        The graph's share of the room for kept values, which it shares with its own further calls.
+    later
+        Bytes for the graphs that run later in the forward pass, while the values of this one are kept; None without such graphs.
+    gradients
+        Bytes of the gradients of these graphs in the backward pass of this one.
     offloads
         Whether values may be offloaded.
     """
@@ -64,11 +68,18 @@ class Terms:
     assumed: str = ""
     share: Share | None = None
     share_of_room: float = 1.0
+    later: int | None = None
+    gradients: int = 0
     offloads: bool = True
 
     @property
     def room(self) -> int:
         return self.budget - self.outside
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other graph runs before the graph's backward pass."""
+        return self.share_of_room == 1 and self.later is None
 
 
 @dataclass
@@ -79,8 +90,8 @@ class Planned:
     ----------
     saved, moved
         The names of the saved values, and the bytes of the offloaded ones.
-    kept
-        Bytes that stay on the device between the passes.
+    kept, plain_kept
+        Bytes that stay on the device between the passes, here and by PyTorch's own division.
     seconds
         The time to choose it, without the time in which PyTorch makes both graphs of it.
     """
@@ -96,6 +107,7 @@ class Planned:
     saved: list[str] = field(default_factory=list)
     moved: dict[str, int] = field(default_factory=dict)
     kept: int = 0
+    plain_kept: int = 0
 
 
 class Plan:
@@ -104,6 +116,9 @@ class Plan:
     The bytes of a division are computed when it is chosen. They are exact once Inductor has fused both graphs, before it generates code. If they do
     not fit, the graph is divided once more with the error that was seen.
     """
+
+    # PyTorch's own divisions that are candidates.
+    shares: Sequence[float] = _SHARES
 
     def __init__(self, terms: Terms, inner: str, rates: Rates, kernels: Kernels, identity: Any = None, ranks: Ranks | None = None) -> None:
         self.terms = terms
@@ -219,7 +234,7 @@ class Plan:
             # The backward pass reads no value of the forward pass.
             return
         # The bytes of later graphs are an estimate, for which nothing is refused.
-        is_alone = self.terms.share_of_room == 1
+        is_alone = self.terms.is_alone
         peak = self.terms.outside + chooser.peak(choice.division, is_alone)
         if peak > self.terms.budget:
             whole = [chooser.peak(one.division, is_alone) for one in chooser.noted if len(chooser.seen[one.division.key]) == 2]
@@ -229,7 +244,7 @@ class Plan:
             peak, self.terms.outside + chooser.peak(plain, is_alone), choice.of,
             choice.division.time_us - plain.time_us, choice.division.again - plain.again,
             self.seconds, len(self.names), choice.division.key == plain.key, [self.names[place] for place in sorted(choice.division.saved)],
-            {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)}, choice.division.kept,
+            {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)}, choice.division.kept, plain.kept,
         )  # fmt: skip
 
     @property
@@ -261,7 +276,8 @@ class Plan:
         names = [node.name for node in nodes]
         if self.choice is None or names != self.names:
             self.names = names
-            self.choice = self._first(joint, info, nodes)
+            self._read(joint, info, nodes)
+            self.choice = self._fastest()
         else:
             private.nothing_again(joint)
         self.seconds += time.monotonic() - started
@@ -281,13 +297,14 @@ class Plan:
         of_first, away = (frozenset(place_of[name] for name in names) for names in told)
         return Choice(simulate(self.chooser.graph, of_first, self.chooser.loss, moved=away), "the first rank")
 
-    def _first(self, joint: fx.Graph, info: Any, nodes: list[fx.Node]) -> Choice:
-        """The division that is compiled first."""
+    def _read(self, joint: fx.Graph, info: Any, nodes: list[fx.Node]) -> None:
+        """Reads a joint graph, with PyTorch's own divisions of it."""
         fuses = self.inner == "inductor"
         theirs = private.Divisions(joint, info)
         graph = private.read(joint, info, self.rates, fuses)
+        graph.gradients = self.terms.gradients
         place_of = {node: place for place, node in enumerate(nodes)}
-        loss = self.terms.loss
+        loss = self.terms.loss if self.terms.later is None else self.terms.later
         if loss is None:
             loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
         plain = ("PyTorch's own", frozenset(place_of[node] for node in theirs.at(1.0)))
@@ -310,11 +327,10 @@ class Plan:
                 self._time_all(graph, nodes)
                 there = [_on(node, self.kernels.device) for node in nodes]
                 chooser.moves = Moves(graph, loss, self.link, there, chooser.plain)
-            for share in _SHARES:
+            for share in self.shares:
                 found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in theirs.at(share)))
                 if found is not None and chooser.peak(found.division) <= self._room:
                     break
-        return self._fastest()
 
     def _later(self, graph: Graph, plain: tuple[str, frozenset[int]]) -> int:
         """Bytes for graphs that run later in the forward pass, while the values of this one are kept: they take the place of the loss.

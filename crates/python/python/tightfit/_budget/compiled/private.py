@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +26,8 @@ from .divider import Divider
 from .graph import Graph, Pass, Rates, Value
 
 __all__ = [
-    "Divisions", "Lacking", "compile_errors", "compile_with", "has_triton", "nothing_again", "options_of", "partition", "read", "real_tensors",
-    "replace_default", "reset", "settings_of", "settings_of_module", "source",
+    "Divisions", "Enough", "Lacking", "compile_errors", "compile_with", "has_triton", "nothing_again", "options_of", "partition", "pass_to", "read",
+    "real_tensors", "replace_default", "reset", "running_ddp", "settings_of", "settings_of_module", "source", "splitting",
 ]  # fmt: skip
 
 Choose = Callable[[Any, Any], list[fx.Node]]
@@ -282,6 +283,18 @@ def _observed(divider: Divider) -> Iterator[None]:
 # Compilers.
 
 
+class Enough(BaseException):
+    """A divider raises this to end a compilation that is no longer needed."""
+
+
+def pass_to(divider: Divider, inner: str, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]) -> None:
+    """Compiles a graph until ``divider`` raises `Enough`. The graph is changed."""
+    try:
+        compile_with(inner, divider, graph, inputs, settings)
+    except Enough:
+        pass
+
+
 def compile_with(
     inner: str, divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]
 ) -> Callable[..., Any]:
@@ -454,6 +467,24 @@ def source() -> bytes:
     from torch._inductor.custom_graph_pass import get_hash_for_files
 
     return bytes(get_hash_for_files(tuple(sorted(str(path) for path in Path(__file__).parent.glob("*.py")))))
+
+
+def splitting() -> tuple[fx.GraphModule, fx.Node] | None:
+    """The model that DistributedDataParallel has split by its buckets, and its part that is being compiled."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        # PyTorch passes one part after another to the backend, as it interprets the split model.
+        if frame.f_code.co_name == "run_node" and type(frame.f_locals.get("self")).__name__ == "SubmodCompiler":
+            return frame.f_locals["self"].module, frame.f_locals["n"]
+        frame = frame.f_back
+    return None
+
+
+def running_ddp() -> Any:
+    """The DistributedDataParallel model whose forward pass runs, or None."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    return DistributedDataParallel._get_active_ddp_module()
 
 
 def reset() -> None:

@@ -1,0 +1,226 @@
+"""The graphs of a model that DistributedDataParallel splits by its buckets of gradients. They are planned together.
+
+PyTorch compiles one part after another, in the order of the forward pass. What a part keeps, it keeps while all later parts run::
+
+    forward    part 0         part 1         part 2         loss
+    backward                                                      part 2         part 1         part 0
+    kept       by part 0 ----------------------------------------------------------------------->
+                              by part 1 -------------------------------------------->
+                                             by part 2 ----------------->
+
+So the joint graphs of all parts are read before the first part is compiled. The lowest price of a byte at which all parts fit gives the bytes that
+later parts need.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from . import private, properties
+from .graph import Rates
+from .kernels import Kernels
+from .plan import Plan, Planned, Terms
+
+__all__ = ["Need", "Part", "Parts", "needs_of", "part_of_split", "reserve"]
+
+# Parts may need this share more than computed.
+_SPARE = 0.02
+# More bytes than any part needs.
+_MUCH = 1 << 50
+_HALVINGS = 10
+
+
+@dataclass(frozen=True)
+class Need:
+    """A division of a part in bytes: what it keeps between the passes, and its peak in one of them."""
+
+    kept: int
+    peak: int
+
+
+@dataclass
+class Part:
+    """A part that is being compiled.
+
+    Attributes
+    ----------
+    split
+        The model, as PyTorch has split it.
+    number, count
+        The place among all parts in the order of the forward pass, and their number.
+    """
+
+    split: fx.GraphModule
+    number: int
+    count: int
+
+    @property
+    def is_last(self) -> bool:
+        return self.number == self.count - 1
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The inputs of the whole model, parameters included."""
+        return [node.meta.get("example_value") for node in self.split.graph.nodes if node.op == "placeholder"]
+
+    @property
+    def buckets(self) -> int:
+        """Bytes of the buckets of gradients."""
+        return _gradients(self.inputs) if private.running_ddp() is not None else 0
+
+    @property
+    def later_gradients(self) -> int:
+        """Bytes of the gradients of later parts in the backward pass of this one, in addition to the buckets."""
+        model = private.running_ddp()
+        if model is not None and model.gradient_as_bucket_view:
+            return 0
+        reads = {read for node in _parts(self.split)[self.number + 1 :] for read in node.all_input_nodes}
+        return _gradients([read.meta.get("example_value") for read in reads])
+
+    @property
+    def rest(self) -> list[Part]:
+        """This part and all later ones."""
+        return [Part(self.split, number, self.count) for number in range(self.number, self.count)]
+
+    def graph(self) -> tuple[fx.GraphModule, list[Any]]:
+        """A copy of the part's graph, and its inputs."""
+        module = self.split.get_submodule(str(_parts(self.split)[self.number].target))
+        graph = copy.deepcopy(module.graph)
+        (output,) = graph.find_nodes(op="output")
+        if not isinstance(output.args[0], tuple):
+            output.args = (output.args,)
+        return fx.GraphModule(module, graph), [node.meta.get("example_value") for node in graph.find_nodes(op="placeholder")]
+
+
+@dataclass
+class Parts:
+    """The parts of one model so far.
+
+    Attributes
+    ----------
+    needs
+        The divisions of each part, from PyTorch's own to the one with the least bytes; empty until they are read.
+    budget
+        The bytes of a budget that is a share of what all parts need; 0 until they are known.
+    """
+
+    split: Any
+    needs: list[list[Need]] = field(default_factory=list)
+    planned: list[Planned] = field(default_factory=list)
+    budget: int = 0
+
+    @property
+    def kept(self) -> int:
+        """The bytes that the parts so far keep between the passes."""
+        return sum(one.kept for one in self.planned)
+
+    def later(self, part: Part, room: int) -> int | None:
+        """The bytes that later parts need; None if there are none."""
+        return None if part.is_last else reserve(self.needs[part.number :], room)
+
+    @property
+    def need(self) -> int:
+        """The bytes that all parts need as PyTorch divides them."""
+        return _at(0, self.needs)
+
+    @property
+    def whole(self) -> Planned:
+        """The plans of all parts in one."""
+        first, plain, kept, plain_kept = self.planned[0], 0, 0, 0
+        for one in self.planned:
+            plain = max(plain, one.plain - kept + plain_kept)
+            kept += one.kept
+            plain_kept += one.plain_kept
+        return Planned(
+            max(one.peak for one in self.planned), plain, first.of, sum(one.overhead_us for one in self.planned), sum(one.again for one in self.planned),
+            sum(one.seconds for one in self.planned), sum(one.nodes for one in self.planned), all(one.is_plain for one in self.planned),
+            moved={f"{number} {name}": size for number, one in enumerate(self.planned) for name, size in one.moved.items()}, kept=kept,
+            plain_kept=plain_kept,
+        )  # fmt: skip
+
+
+class Reads(Plan):
+    """Reads the divisions of a part without compiling it."""
+
+    shares = ()
+
+    def __init__(self, part: Part, inner: str, kernels: Kernels) -> None:
+        # The values that a part keeps matter most, since they exist at the same time as those of all other parts.
+        terms = Terms(0, 0, loss=None if part.is_last else _MUCH, gradients=part.later_gradients, offloads=False)
+        super().__init__(terms, inner, Rates(kernels.memory), kernels, ("tightfit reads", part.number))
+        self.needs: list[Need] = []
+
+    def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
+        self._read(joint, info, [node for node in joint.nodes if node.op != "output"])
+        assert self.chooser is not None
+        self.needs = [Need(one.kept, max(one.forward, one.backward)) for one in self.chooser.levels()]
+        raise private.Enough
+
+    def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
+        """Called for a part without a backward pass."""
+        self.needs = [Need(0, peak())]
+        raise private.Enough
+
+
+def needs_of(part: Part, inner: str, kernels: Kernels, settings: dict[str, Any]) -> list[Need]:
+    """The divisions of a part in bytes, from PyTorch's own to the one at the highest price of a byte."""
+    reads = Reads(part, inner, kernels)
+    private.pass_to(reads, inner, *part.graph(), settings)
+    return reads.needs or [Need(0, 0)]
+
+
+def reserve(needs: Sequence[Sequence[Need]], room: int) -> int:
+    """The bytes for all parts but the first one, while its values are kept, at the lowest price of a byte at which all parts fit.
+
+    If they fit at no price, later parts offload their shares of what they keep.
+    """
+    levels = range(max(map(len, needs)))
+    level = next((level for level in levels if _at(level, needs) * (1 + _SPARE) <= room), None)
+    if level is not None:
+        return int(_at(level, needs[1:]) * (1 + _SPARE))
+    level = min(levels, key=lambda level: _at(level, needs))
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        share = (low + high) / 2
+        low, high = (share, high) if _at(level, needs, share) <= room else (low, share)
+    return _at(level, needs[1:], low)
+
+
+def _at(level: int, needs: Sequence[Sequence[Need]], share: float = 1.0) -> int:
+    """The peak of all parts, each divided as for the price of this number, if this share of what they keep stays on the device."""
+    kept = most = 0.0
+    for levels in needs:
+        need = levels[min(level, len(levels) - 1)]
+        most = max(most, kept + need.peak)
+        kept += share * need.kept
+    return int(max(most, kept))
+
+
+def part_of_split() -> Part | None:
+    """The part that is being compiled, or None if no model is being split."""
+    found = private.splitting()
+    if found is None:
+        return None
+    split, now = found
+    parts = _parts(split)
+    return Part(split, parts.index(now), len(parts)) if now in parts and len(parts) > 1 else None
+
+
+def _parts(split: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in split.graph.nodes if node.op == "call_module"]
+
+
+def _gradients(values: Sequence[Any]) -> int:
+    """Bytes of the gradients of the parameters among some values."""
+    trained = [value for value in values if isinstance(value, torch.nn.Parameter) and value.requires_grad]
+    return sum(_bytes(value) for value in trained)
+
+
+def _bytes(value: Tensor) -> int:
+    return int(properties.elements(value) * value.itemsize)
