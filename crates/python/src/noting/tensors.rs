@@ -1,10 +1,12 @@
 //! Attributes of Python's tensors, and the functions of PyTorch that a noted call reads. PyTorch's C++ interface changes with its
 //! versions, so all of these are Python's.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyBool, PySlice, PyTuple, PyType};
 
 /// Types and functions of PyTorch, looked up once.
 pub struct Torch {
@@ -22,8 +24,8 @@ pub struct Torch {
     is_autocast: Py<PyAny>,
     autocast_dtype: Py<PyAny>,
     keeps_casts: Py<PyAny>,
-    /// How matrices and convolutions are computed.
-    kernels: [Py<PyAny>; 5],
+    /// The settings that choose kernels: on a GPU, and elsewhere.
+    kernels: [Vec<Choice>; 2],
     pub push_hooks: Py<PyAny>,
     pub pop_hooks: Py<PyAny>,
     /// The stream of a GPU; builds for CPUs have none.
@@ -46,7 +48,7 @@ impl Torch {
         let class =
             |of: &Bound<'_, PyAny>, name: &str| Ok::<_, PyErr>(of.getattr(name)?.cast_into::<PyType>()?.unbind());
         let mut plain = Vec::new();
-        for name in ["bool", "int", "float", "complex", "str", "slice"] {
+        for name in ["bool", "int", "float", "complex", "str"] {
             plain.push(class(&builtins, name)?);
         }
         for name in ["dtype", "device", "layout", "memory_format"] {
@@ -68,13 +70,7 @@ impl Torch {
             is_autocast: named(&torch, "is_autocast_enabled")?,
             autocast_dtype: named(&torch, "get_autocast_dtype")?,
             keeps_casts: named(&torch, "is_autocast_cache_enabled")?,
-            kernels: [
-                named(&private, "_get_cublas_allow_tf32")?,
-                named(&private, "_get_cudnn_allow_tf32")?,
-                named(&private, "_get_deterministic_algorithms")?,
-                named(&private, "_get_cudnn_deterministic")?,
-                named(&private, "_get_cudnn_benchmark")?,
-            ],
+            kernels: [choices(py, "cuda")?, choices(py, "cpu")?],
             push_hooks: named(&autograd, "_push_saved_tensors_default_hooks")?,
             pop_hooks: named(&autograd, "_pop_saved_tensors_default_hooks")?,
             stream: private.getattr_opt("_cuda_getCurrentRawStream")?.map(Bound::unbind),
@@ -96,8 +92,13 @@ impl Torch {
         is_of(value, &self.size)
     }
 
-    /// Whether it is the same whenever it is read.
+    /// Whether it is the same whenever it is read. A slice is, unless a bound of it is a tensor.
     pub fn is_plain(&self, value: &Bound<'_, PyAny>) -> bool {
+        let py = value.py();
+        if let Ok(slice) = value.cast_exact::<PySlice>() {
+            let bounds = [intern!(py, "start"), intern!(py, "stop"), intern!(py, "step")];
+            return bounds.into_iter().all(|bound| slice.getattr(bound).is_ok_and(|bound| self.is_plain(&bound)));
+        }
         self.plain.iter().any(|plain| is_of(value, plain))
     }
 
@@ -109,10 +110,9 @@ impl Torch {
     /// Reads the settings under which calls run now.
     pub fn settings(&self, py: Python<'_>, device: &Py<PyAny>, caches: Option<bool>) -> PyResult<Settings> {
         let is_cast = truth(py, &self.is_any_autocast)? && self.is_autocast.bind(py).call1((device,))?.is_truthy()?;
-        let mut kernels = [false; 5];
-        for (is_on, read) in kernels.iter_mut().zip(&self.kernels) {
-            *is_on = truth(py, read)?;
-        }
+        let [on_gpu, elsewhere] = &self.kernels;
+        let choices = if device.bind(py).eq(intern!(py, "cuda"))? { on_gpu } else { elsewhere };
+        let kernels = choices.iter().map(|choice| choice.read(py)).collect::<PyResult<_>>()?;
         Ok(Settings {
             dtype: if is_cast { Some(self.autocast_dtype.call1(py, (device,))?) } else { None },
             caches: match caches {
@@ -124,32 +124,70 @@ impl Torch {
     }
 }
 
-/// The settings that choose kernels: the type to which autocast casts, whether it keeps casts of parameters, and how matrices and
-/// convolutions are computed.
+/// A setting that chooses kernels: a `Choice` of `settings.py`.
+struct Choice {
+    read: Py<PyAny>,
+    /// Reads it where `read` raises, as it has done if `raises`.
+    other: Option<Py<PyAny>>,
+    raises: AtomicBool,
+}
+
+impl Choice {
+    fn read(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let Some(other) = &self.other else { return self.read.call0(py) };
+        if !self.raises.load(Ordering::Relaxed) {
+            if let Ok(value) = self.read.call0(py) {
+                return Ok(value);
+            }
+            self.raises.store(true, Ordering::Relaxed);
+        }
+        other.call0(py)
+    }
+}
+
+/// The settings that choose kernels on a kind of device.
+fn choices(py: Python<'_>, kind: &str) -> PyResult<Vec<Choice>> {
+    let all = py.import("tightfit._budget.record.settings")?.getattr("CHOICES")?.get_item(kind)?;
+    let one = |choice: PyResult<Bound<'_, PyAny>>| {
+        let (read, _write, other) = choice?.extract::<(Py<PyAny>, Py<PyAny>, Option<Py<PyAny>>)>()?;
+        Ok(Choice { read, other, raises: AtomicBool::new(false) })
+    };
+    all.try_iter()?.map(one).collect()
+}
+
+/// The settings that choose kernels: the type to which autocast casts, whether it keeps casts of parameters, and the others.
 pub struct Settings {
     dtype: Option<Py<PyAny>>,
     caches: bool,
-    kernels: [bool; 5],
+    kernels: Vec<Py<PyAny>>,
 }
 
 impl Settings {
     /// Whether two settings are the same. A type is one object.
-    pub fn is(&self, other: &Settings) -> bool {
+    pub fn is(&self, py: Python<'_>, other: &Settings) -> PyResult<bool> {
         let address = |dtype: &Option<Py<PyAny>>| dtype.as_ref().map(Py::as_ptr);
-        (address(&self.dtype), self.caches, self.kernels) == (address(&other.dtype), other.caches, other.kernels)
+        if (address(&self.dtype), self.caches) != (address(&other.dtype), other.caches) {
+            return Ok(false);
+        }
+        for (one, another) in self.kernels.iter().zip(&other.kernels) {
+            if !one.is(another) && !one.bind(py).eq(another)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// The settings as Python changes them: the kind of device, the type, and the switches.
+    /// The settings as Python changes them: the kind of device, the type, whether casts are kept, and the values of `settings.py`.
     pub fn tuple<'py>(&self, py: Python<'py>, device: &Py<PyAny>) -> PyResult<Bound<'py, PyTuple>> {
-        let [matrices, convolutions, deterministic, deterministic_convolutions, benchmark] = self.kernels;
-        let dtype = self.dtype.as_ref().map(|dtype| dtype.clone_ref(py));
-        (device, dtype, self.caches, matrices, convolutions, deterministic, deterministic_convolutions, benchmark)
-            .into_pyobject(py)
+        let dtype = self.dtype.as_ref().map_or_else(|| py.None(), |dtype| dtype.clone_ref(py));
+        let mut all = vec![device.clone_ref(py), dtype, PyBool::new(py, self.caches).to_owned().into_any().unbind()];
+        all.extend(self.kernels.iter().map(|value| value.clone_ref(py)));
+        PyTuple::new(py, all)
     }
 }
 
 /// The settings that choose kernels: the kind of device, the type to which autocast casts, whether it keeps casts of parameters,
-/// which reruns do not, and how matrices and convolutions are computed.
+/// which reruns do not, and the values of `settings.py`.
 #[pyfunction]
 #[pyo3(signature = (kind, caches = None))]
 pub fn settings<'py>(py: Python<'py>, kind: Py<PyAny>, caches: Option<bool>) -> PyResult<Bound<'py, PyTuple>> {

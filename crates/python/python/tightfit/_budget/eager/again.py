@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._native import Rerun, settings
+from ..record.settings import CHOICES
 
 if TYPE_CHECKING:
     from ..._native import Slot
@@ -42,16 +43,6 @@ def run_again(active: Unpacks, slot: Slot) -> None:
     active.counts.rebuilt += 1
 
 
-# The functions that write the last settings of `settings`, in their order.
-_WRITES = (
-    torch._C._set_cublas_allow_tf32,
-    torch._C._set_cudnn_allow_tf32,
-    torch._C._set_deterministic_algorithms,
-    torch._C._set_cudnn_deterministic,
-    torch._C._set_cudnn_benchmark,
-)
-
-
 def change_settings(now: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
     """Sets the settings of a call. Casts of parameters are not kept, because they would stay in the program's cache."""
     kind, dtype = wanted[:2]
@@ -61,6 +52,6 @@ def change_settings(now: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:
             torch.set_autocast_dtype(kind, dtype)
     if wanted[2] != now[2]:
         torch.set_autocast_cache_enabled(wanted[2])
-    for write, is_on, value in zip(_WRITES, now[3:], wanted[3:], strict=True):
-        if is_on != value:
-            write(value)
+    for choice, before, value in zip(CHOICES.get(kind, CHOICES["cpu"]), now[3:], wanted[3:], strict=True):
+        if before != value:
+            choice.write(value)

@@ -170,7 +170,11 @@ def words_of(device: torch.device) -> str:
         words.append(f"{torch.cuda.get_device_properties(device).multi_processor_count} multiprocessors")
         matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
         words.append(f"cudnn {torch.backends.cudnn.version()}")
-        words.append(f"tf32 {matmul.allow_tf32:d}{convolution.allow_tf32:d}")
+        try:
+            words.append(f"tf32 {matmul.allow_tf32:d}{convolution.allow_tf32:d}")
+        except RuntimeError:
+            # A program that sets precisions by PyTorch's newer interface cannot read the older one.
+            words.append(f"precision {matmul.fp32_precision} {convolution.conv.fp32_precision}")
         words.append(f"benchmark {convolution.benchmark:d} deterministic {convolution.deterministic:d}")
     return ", ".join((*words, *_limits()))
 
