@@ -27,7 +27,7 @@ os.environ.setdefault("TIGHTFIT_QUIET", "1")
 
 import tightfit.torch as tt  # noqa: E402
 import torch  # noqa: E402
-from changing_steps import CHANGES, FROZEN, Program, Side  # noqa: E402
+from changing_steps import CHANGES, FROZEN, OUTSIDE, Program, Side  # noqa: E402
 from tightfit._budget.api import session_of  # noqa: E402
 from tightfit._budget.plan import decide, fitted, make, pack_schedule, simulate, unread  # noqa: E402
 from tightfit._budget.plan import liveness as rebuild  # noqa: E402
@@ -221,7 +221,7 @@ def shrink(seed):
     """Leaves out parts of a program that fails as long as it fails."""
     left_out, report = set(), compare(seed)
     wanted = report["result"]
-    for number in [*range(CHANGES, CHANGES + 3), FROZEN, *range(8)]:
+    for number in [*range(CHANGES, CHANGES + 3), FROZEN, OUTSIDE, *range(8)]:
         tried = compare(seed, left_out | {number})
         if tried["result"] == wanted:
             left_out.add(number)

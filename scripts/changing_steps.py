@@ -12,6 +12,7 @@ TESTS = Path(__file__).resolve().parents[1] / "crates" / "python" / "tests_torch
 sys.path.insert(0, str(TESTS))
 
 import changing_programs  # noqa: E402
+from changing_programs import OUTSIDE  # noqa: E402
 
 # Changes have numbers from here on, after the numbers of blocks.
 CHANGES, FROZEN = 100, 99

@@ -4,11 +4,16 @@ A program is a number: its blocks, its changes and its plan come from generators
 program that fails can be made smaller by leaving some out.
 """
 
+import changing_outside
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
+
+
+# The number of a block that `changing_outside` makes, at any place in a program.
+OUTSIDE = 90
 
 
 class Clock:
@@ -464,6 +469,14 @@ def root(rng_of, seed, left_out=()):
             blocks.append(block(of_block, channels, clock))
             inline.append(of_block.random() < 0.3)
             words.append(f"{number}:{in_words(blocks[-1])}{' inline' if inline[-1] else ''}")
+    of_block = rng_of(OUTSIDE)
+    if OUTSIDE not in left_out and of_block.random() < 0.4:
+        torch.manual_seed(seed * 1000 + OUTSIDE)
+        made = changing_outside.block(lambda run, **parts: Block(run, of_block, clock, **parts), of_block, channels)
+        place = of_block.randint(0, len(blocks))
+        blocks.insert(place, made)
+        inline.insert(place, of_block.random() < 0.3)
+        words.append(f"{OUTSIDE}:{in_words(made)}")
     torch.manual_seed(seed)
     return Root(blocks, inline, channels, clock), words
 

@@ -9,7 +9,7 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use super::calls::{Held, Source, Value};
 use super::decide::Ended;
-use super::note::{CASTS, Noted, OPENED};
+use super::note::{CASTS, DATA, Noted, OPENED};
 use super::tensors::{Settings, Torch, address, identity, storage, truth, version, view_of};
 
 /// The outputs that are noted in one storage before the table is cleared of tensors that are gone.
@@ -56,7 +56,8 @@ pub struct Notes {
     values: HashMap<usize, Py<Value>>,
     /// By storage, the identities of tensors that were outputs in it, the latest last.
     of_storage: HashMap<u64, Vec<usize>>,
-    helds: HashMap<usize, Py<Held>>,
+    /// Tensors from outside, each with its storage.
+    helds: HashMap<usize, (u64, Py<Held>)>,
 }
 
 #[pymethods]
@@ -104,7 +105,8 @@ impl Notes {
         let kinds = slf.borrow().kinds.bind(py).clone();
         let Some(flags) = kinds.get_item(function)? else { return function.call(args, kwargs) };
         let flags: u32 = flags.extract()?;
-        if !slf.borrow().on || !truth(py, &torch.is_grad_enabled)? {
+        // Programs write through `.data` without gradients too.
+        if !slf.borrow().on || flags & DATA == 0 && !truth(py, &torch.is_grad_enabled)? {
             return function.call(args, kwargs);
         }
         if flags >= OPENED {
@@ -136,22 +138,18 @@ impl Notes {
     /// Forgets the outputs and outside tensors in a storage, and returns them.
     fn take<'py>(slf: &Bound<'py, Notes>, from: u64) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let py = slf.py();
-        let all: Vec<(usize, Source)> = {
-            let of = slf.borrow();
-            let values = of.values.iter().map(|(one, value)| (*one, Source::Value(value.clone_ref(py))));
-            values.chain(of.helds.iter().map(|(one, held)| (*one, Source::Held(held.clone_ref(py))))).collect()
-        };
-        let mut found = Vec::new();
-        for (one, source) in all {
-            let Some(there) = source.tensor(py) else { continue };
-            if storage(&there)? != from {
-                continue;
-            }
-            found.push(source.object(py));
+        let (values, helds) = {
             let mut of = slf.borrow_mut();
-            match source {
-                Source::Value(_) => drop(of.values.remove(&one)),
-                Source::Held(_) => drop(of.helds.remove(&one)),
+            let helds: Vec<usize> = of.helds.iter().filter(|(_, (at, _))| *at == from).map(|(one, _)| *one).collect();
+            let helds: Vec<_> = helds.iter().filter_map(|one| of.helds.remove(one)).map(|(_, held)| held).collect();
+            (of.of_storage.remove(&from).unwrap_or_default(), helds)
+        };
+        let mut found: Vec<_> = helds.into_iter().map(|held| held.into_bound(py).into_any()).collect();
+        for one in values {
+            if let Some((value, _)) = Notes::value_at(slf, one, from)? {
+                let before = slf.borrow_mut().values.remove(&one);
+                drop(before);
+                found.push(value.into_any());
             }
         }
         Ok(found)
@@ -171,7 +169,7 @@ impl Notes {
         visit.call(&self.active)?;
         visit.call(&self.keeps)?;
         self.values.values().try_for_each(|value| visit.call(value))?;
-        self.helds.values().try_for_each(|held| visit.call(held))
+        self.helds.values().try_for_each(|(_, held)| visit.call(held))
     }
 
     fn __clear__(&mut self) {
@@ -223,14 +221,16 @@ impl Notes {
     /// Where a tensor that a call reads comes from.
     pub fn source(slf: &Bound<'_, Notes>, torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Source, Refused> {
         let py = slf.py();
-        let (one, at, last) = (identity(tensor), address(tensor)?, version(tensor)?);
+        // A tensor of inference mode has no version: nobody knows whether it was written.
+        let last = version(tensor).map_err(|_| Refused::Unknown)?;
+        let (one, at) = (identity(tensor), address(tensor)?);
         let of = slf.borrow();
         if let Some(known) = of.values.get(&one)
             && known.borrow(py).seen.is_at(tensor, last, at)
         {
             return Ok(Source::Value(known.clone_ref(py)));
         }
-        if let Some(known) = of.helds.get(&one)
+        if let Some((_, known)) = of.helds.get(&one)
             && known.borrow(py).seen.is_at(tensor, last, at)
         {
             return Ok(Source::Held(known.clone_ref(py)));
@@ -268,7 +268,8 @@ impl Notes {
             held.view = Some(view_of(tensor)?.into_any().unbind());
         }
         let held = Py::new(py, held)?;
-        let before = slf.borrow_mut().helds.insert(identity(tensor), held.clone_ref(py));
+        let of = storage(tensor)?;
+        let before = slf.borrow_mut().helds.insert(identity(tensor), (of, held.clone_ref(py)));
         drop(before);
         Ok(held)
     }
@@ -317,7 +318,7 @@ impl Notes {
         let kind = slf.borrow().kind.clone_ref(py);
         let now = torch.settings(py, &kind, Some(false))?;
         if let Some((before, state)) = &slf.borrow().state
-            && before.is(&now)
+            && before.is(py, &now)?
         {
             return Ok(state.clone_ref(py));
         }

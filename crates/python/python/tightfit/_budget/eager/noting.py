@@ -86,6 +86,7 @@ class Noting(Notes, Parts):
             is_copy = type(ref) is Held and ref.is_copy
             if origin is not None and not is_copy and (ref.base is not None or ref.found() is not None):
                 ref.hold(copy_of(origin.detach()))
+        self.active.unseen.add(storage)
         self.active.keep_storage(storage)
 
     def _generators(self) -> Any:

@@ -88,8 +88,10 @@ class Packs:
         self.visits: dict[str, int] = {}
         # How often each module that shows what nobody reads has ended.
         self.looked: dict[str, int] = {}
-        # Copies of small tensors, made at once when the pass began: by identity, the tensor, its version and its copy.
-        self.copied: dict[int, tuple[Any, int, Tensor]] = {}
+        # Copies of small tensors, made at once when the pass began: by identity, the tensor, its version and address, and its copy.
+        self.copied: dict[int, tuple[Any, tuple[int, int], Tensor]] = {}
+        # Storages that the program may have written since then without new versions.
+        self.unseen: set[int] = set()
         # Versions of parameters at which autocast may have kept casts of them, where its context goes on from the pass before.
         self.cast_before: dict[int, int] = {}
         self.cast_now: dict[int, int] = {}
@@ -119,13 +121,14 @@ class Packs:
                 views = torch._utils._unflatten_dense_tensors(flat, group)
                 torch._foreach_copy_(list(views), group)
             for tensor, view in zip(group, views, strict=True):
-                self.copied[id(tensor)] = tensor, tensor._version, view.detach()
+                self.copied[id(tensor)] = tensor, (tensor._version, tensor.data_ptr()), view.detach()
 
     def small(self, tensor: Tensor) -> Tensor | None:
         """Copies a small tensor as it is now. Returns None for a larger tensor."""
         known = self.copied.get(id(tensor))
-        if known is not None and known[0] is tensor and known[1] == tensor._version:
-            return known[2]
+        if known is not None and known[0] is tensor and known[1] == (tensor._version, tensor.data_ptr()):
+            if tensor.untyped_storage()._cdata not in self.unseen:
+                return known[2]
         if not is_small(tensor.dim(), tensor.numel() * tensor.itemsize, tensor.is_leaf):
             return None
         if tensor.is_leaf and len(self.schedule.small) < 4096:

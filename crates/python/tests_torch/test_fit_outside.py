@@ -1,0 +1,124 @@
+"""A call that runs again has what it had in its pass beside its tensors: settings, bytes that were written since, and positions."""
+
+import contextlib
+
+import pytest
+import torch
+from changing_outside import SETTINGS
+from fit_support import SLOW, equal, fitted_copy, set_link
+from tightfit._budget.api import session_of
+from torch import nn
+
+
+class Layers(nn.Module):
+    """Layers that save their outputs; `change` is called between them."""
+
+    def __init__(self, change=lambda net: None, settings=contextlib.nullcontext, width=64):
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv2d(3 if at == 0 else width, width, 3, padding=1) for at in range(4))
+        self.shift, self.other = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
+        self.register_buffer("place", torch.zeros((), dtype=torch.long))
+        self.change, self.settings = change, settings
+
+    def forward(self, x):
+        with self.settings():
+            for convolution in self.convolutions:
+                x = torch.tanh(convolution(x))
+                x = torch.sigmoid(x.movedim(1, -1) + self.shift).movedim(-1, 1)
+                x = torch.sigmoid(x.movedim(1, -1) + self.other).movedim(-1, 1)
+                self.change(self)
+            return x
+
+
+def compared(model, inputs):
+    """Whether each step of a model that recomputes has plain's bits."""
+    fitted, same = fitted_copy(model, inputs[0], 0.5), []
+    for x in inputs:
+        sides = []
+        for one in (model, fitted):
+            one.zero_grad()
+            one(x).square().mean().backward()
+            sides.append([*(parameter.grad for parameter in one.parameters() if parameter.grad is not None), *one.parameters()])
+        same.append(equal(*sides))
+    assert session_of(fitted).last.counts.calls
+    return same
+
+
+@pytest.fixture(autouse=True)
+def recomputes(monkeypatch):
+    set_link(monkeypatch, SLOW)
+    torch.manual_seed(0)
+
+
+def test_settings_are_those_of_the_call():
+    assert all(compared(Layers(settings=SETTINGS["without mkldnn"], width=16), [torch.randn(2, 3, 16, 16) for _ in range(3)]))
+
+
+def test_settings_of_the_program_stay_as_they_are():
+    """Reruns in a backward pass with other settings than the forward pass."""
+    model, x = Layers(), torch.randn(2, 3, 16, 16)
+    fitted = fitted_copy(model, x, 0.5)
+    loss = fitted(x).square().mean()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        loss.backward()
+        assert torch.are_deterministic_algorithms_enabled() and torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert session_of(fitted).last.counts.calls
+
+
+def test_precisions_may_be_set_by_the_newer_interface():
+    matrices = torch.backends.cuda.matmul
+    matrices.fp32_precision = "tf32"
+    try:
+        assert all(compared(Layers(), [torch.randn(2, 3, 16, 16)] * 2))
+    finally:
+        matrices.fp32_precision = "ieee"
+
+
+def written(net):
+    net.other.data.add_(0.1)
+
+
+def written_without_gradients(net):
+    with torch.no_grad():
+        net.other.data.add_(0.1)
+
+
+def assigned(net):
+    net.other.data = net.other.data + 0.1
+
+
+@pytest.mark.parametrize("change", [written, written_without_gradients, assigned], ids=lambda change: change.__name__)
+def test_bytes_written_through_data_are_those_of_the_call(change):
+    assert all(compared(Layers(change), [torch.randn(2, 3, 16, 16) for _ in range(3)]))
+
+
+class Cropped(Layers):
+    """Begins a slice at a position in a tensor, which moves on."""
+
+    def forward(self, x):
+        for convolution in self.convolutions:
+            x = torch.sigmoid(torch.tanh(convolution(x))[:, :, self.place :])
+        self.place += 1
+        return x
+
+
+def test_a_position_in_a_tensor_is_that_of_the_call():
+    assert all(compared(Cropped(), [torch.randn(2, 3, 24, 16) for _ in range(3)]))
+
+
+class Inferred(Layers):
+    """Reads tensors of inference mode."""
+
+    def forward(self, x):
+        with torch.inference_mode():
+            frozen = torch.tanh(x.detach()).mean(1, keepdim=True)
+        for convolution in self.convolutions:
+            x = torch.sigmoid(torch.tanh(convolution(x)) + frozen)
+        return super().forward(x[:, :3])
+
+
+def test_tensors_of_inference_mode_are_read():
+    assert all(compared(Inferred(), [torch.randn(2, 3, 16, 16) for _ in range(3)]))
