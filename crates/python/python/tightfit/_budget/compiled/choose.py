@@ -5,7 +5,8 @@ anything, so weights follow the peak: after each cut, values alive at its peak b
 
     weights    all alike     ->  cut, peak at t1  ->  dearer: values at t1  ->  cut, peak at t2  ->  ..
 
-The prices are the same for every budget, so a larger budget has every choice of a smaller one. Some prices between two of them are added.
+The prices are the same for every budget. Some prices between two of them are added for a budget, and for smaller ones on a fixed grid: on that grid,
+a larger budget has every choice of a smaller one.
 
 **Source**: prices of a relaxed limit, Everett 1963; adjusted in rounds, Held and Karp 1971.
 """
@@ -29,6 +30,8 @@ _BETWEEN = 3
 # Where no price of the ladder suits a room: the rounds at prices around the best one, and the factors from that to the next prices.
 _ROUNDS = 10
 _AROUND = (0.4, 1.0, 2.5)
+# All smaller rooms that are multiples of this share of what PyTorch's fastest division needs are searched as well.
+_GRID = 0.05
 # The share by which the weights of values move in a round.
 _MOVE = 0.4
 # Our division must save this share of the extra time of PyTorch's, since predicted times are only this exact.
@@ -100,17 +103,18 @@ class Chooser:
 
     def fitting(self, room: float) -> Choice | None:
         """The fastest division found that fits; PyTorch's fastest if it fits."""
+        if self.peak(self.plain) <= room:
+            return self.theirs[0]
+        self._search(room)
+        # More bytes are never slower: a larger room has what is found for smaller ones.
+        grid = _GRID * self.peak(self.plain)
+        for step in range(int(room / grid), 0, -1):
+            if not self._search(step * grid):
+                break
 
         def fits(choice: Choice) -> bool:
             return self.peak(choice.division) <= room
 
-        if self.peak(self.plain) <= room:
-            return self.theirs[0]
-        self._search(room)
-        found = min(filter(fits, [*self.theirs, *self.ours.values()]), key=_time, default=None)
-        if found is not None:
-            # Our cuts may differ from PyTorch's fastest division everywhere, though only a few bytes are too many.
-            self._splice(self.plain.saved, found.division.saved, room)
         fast = min(filter(fits, self.theirs), key=_time, default=None)
         own = min(filter(fits, self.ours.values()), key=_time, default=None)
         best = own or fast if own is None or fast is None or self.saves(own.division, fast.division) else fast
@@ -165,7 +169,17 @@ class Chooser:
                 weights = step.weights
                 self.steps.append(step)
 
-    def _search(self, room: float) -> None:
+    def _search(self, room: float) -> bool:
+        """Adds divisions that fit. Returns whether any does."""
+        self._between(room)
+        found = [choice for choice in (*self.theirs, *self.ours.values()) if self.peak(choice.division) <= room]
+        if found:
+            # Our cuts may differ from PyTorch's fastest division everywhere, though only a few bytes are too many.
+            self._splice(self.plain.saved, min(found, key=_time).division.saved, room)
+        return bool(found)
+
+    def _between(self, room: float) -> None:
+        """Adds divisions at prices between those of the ladder."""
         self._ladder()
         fits = [step.choice is not None and self.peak(step.choice.division) <= room for step in self.steps]
         if not any(fits):

@@ -27,7 +27,9 @@ __all__ = ["Plan", "Planned", "Terms"]
 # Values of PyTorch's `activation_memory_budget`. Their divisions are candidates, until one fits.
 _SHARES = (0.8, 0.5, 0.2, 0.1, 0.0)
 # The most compilations of one graph. In the last one, only a division is chosen whose bytes are known, or else the one with the least bytes.
-_MOST = 3
+_MOST = 4
+# The share of the room that each division after the second one leaves unused in addition, since computed bytes were too low twice.
+_SHY = 0.05
 # A division is chosen by its computed peak if that leaves this share of the room unused.
 _SPARE = 0.015
 # Workspaces of kernels are measured unless PyTorch's division leaves this share of the room unused.
@@ -200,6 +202,15 @@ class Plan:
         self.chooser.moves = self.chooser.smallest = None
         self.choice = self._fastest()
 
+    def loss_of(self, above: int) -> tuple[int, int, bool] | None:
+        """The bytes of the program's loss, given the bytes between both passes above the bytes before; the bytes that were assumed; and whether
+        memory peaks there. None if the graph comes from a cache, or other graphs run in between."""
+        if self.chooser is None or self.choice is None or not self.terms.is_alone:
+            return None
+        chooser, division = self.chooser, self.choice.division
+        gradients = sum(value.bytes for value in chooser.graph.values if value.kind == "tangent")
+        return max(above - gradients, 0), chooser.loss, division.start > chooser.peak(division, with_loss=False)
+
     def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
         """Compares the need of a graph without a backward pass with the budget. Its order and reuse of buffers are the compiler's.
 
@@ -257,11 +268,12 @@ class Plan:
         assert self.chooser is not None and self.choice is not None
         chooser, room, division = self.chooser, self.terms.room, self.choice.division
         if chooser.peak(division) <= room:
-            if division is chooser.plain or not both or len(chooser.noted) >= _MOST - 1 or chooser.peak(division) > (1 - _UNUSED) * room:
+            if division is chooser.plain or not both or len(chooser.noted) >= _MOST - 2 or chooser.peak(division) > (1 - _UNUSED) * room:
                 return None
             faster = chooser.fitting(self._room)
             return faster if faster is not None and chooser.saves(faster.division, division) else None
-        if len(chooser.noted) < _MOST - 1 and (found := chooser.fitting(self._room) or chooser.fitting(room)) is not None:
+        shy = 1 - _SHY * (len(chooser.noted) - 1)
+        if len(chooser.noted) < _MOST - 1 and (found := chooser.fitting(self._room * shy) or chooser.fitting(room)) is not None:
             return found
         return chooser.lowered(room) or chooser.least()
 
