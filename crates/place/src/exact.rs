@@ -5,10 +5,9 @@
 //!
 //! **Source**: MiniMalloc, Moffitt 2023, for restarts with other orders; weights for failures, Boussemart et al. 2004.
 
-use super::IsOver;
 use super::fit::{Fit, Prefer, Preference, Rules, Verdict};
 use super::instance::Instance;
-use super::skyline::Random;
+use super::skyline::{IsOver, Random};
 
 /// The lowest placement found, and its proof.
 #[derive(Clone, Debug, PartialEq, Eq)]

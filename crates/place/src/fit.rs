@@ -16,8 +16,8 @@
 //!
 //! **Source**: MiniMalloc, Moffitt 2023, for the order (canonical solutions), gaps (dominance), sections and parts.
 
-use super::IsOver;
 use super::instance::{Block, Instance};
+use super::skyline::IsOver;
 
 /// Which rules cut off branches. All of them keep the answer; tests switch each off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,11 +30,8 @@ use fit::Rules;
 use instance::Instance;
 use life::least;
 pub use life::{Clock, Life, STREAMS, is_known};
-pub use skyline::{Effort, is_tight};
+pub use skyline::{Effort, IsOver, is_tight};
 use skyline::{Packing, Stay};
-
-/// Whether a search is to end regardless of the remaining work. Each of its loops asks.
-pub type IsOver<'a> = &'a dyn Fn() -> bool;
 
 /// Visits per block below which an exact search is not begun.
 const LEAST_VISITS: u64 = 300;

@@ -17,8 +17,6 @@
 
 use std::cmp::Reverse;
 
-use super::IsOver;
-
 /// A block's bytes, and the sections during which it is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stay {
@@ -33,6 +31,9 @@ impl Stay {
         self.from < other.to && other.from < self.to
     }
 }
+
+/// Whether a search is to end regardless of the remaining work. Each of its loops asks.
+pub type IsOver<'a> = &'a dyn Fn() -> bool;
 
 /// How much work a search may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
