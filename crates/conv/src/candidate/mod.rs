@@ -1,11 +1,11 @@
-//! The choices for a kernel and their costs: algorithms and `measurement`s, `configuration`s (possibly in `slices`), and the workspace `limit`.
+//! The choices for a kernel and their costs: `algorithm`s (possibly in slices) and `measurement`s, `configuration`s, and the workspace `limit`.
 
+mod algorithm;
 mod configuration;
 mod limit;
 mod measurement;
-mod slices;
 
+pub use algorithm::{Algorithm, ON_COPIES, Slices};
 pub use configuration::{Call, Candidate, Candidates, Configuration, DivisionCost};
 pub use limit::Limit;
-pub use measurement::{Algorithm, Measurement, Notes, ON_COPIES};
-pub use slices::Slices;
+pub use measurement::{Measurement, Notes};
