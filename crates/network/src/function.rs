@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::behavior::ParameterKind;
 use super::fields::{Fields, decimal};
-use super::{Activation, Other, Sampling, Shape};
+use super::{Activation, Sampling, Shape};
 
 /// The computation of a layer. The axes of a sample are its channels and extents, in this order.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,12 +51,12 @@ pub enum Function {
 }
 
 /// The facts of a function that matter to a planner.
-struct Facts {
-    shape: Shape,
-    parameters: usize,
-    reads_inputs: bool,
-    reads_output: bool,
-    may_overwrite: bool,
+pub(super) struct Facts {
+    pub shape: Shape,
+    pub parameters: usize,
+    pub reads_inputs: bool,
+    pub reads_output: bool,
+    pub may_overwrite: bool,
 }
 
 impl Function {
@@ -74,26 +74,11 @@ impl Function {
         }
     }
 
-    /// Checks that it accepts inputs of these shapes and agrees with the stated facts of the layer.
+    /// The facts for inputs of these shapes.
     ///
     /// # Errors
-    /// The fault, in words.
-    pub fn check(&self, other: &Other, inputs: &[Shape]) -> Result<(), String> {
-        let facts = self.facts(inputs)?;
-        let wrong = |what: String| Err(format!("{} does not compute `{}`: {what}", other.operator, self.name()));
-        match other {
-            _ if other.shape != facts.shape => wrong(format!("its output is {}, not {}", facts.shape, other.shape)),
-            _ if other.parameters != facts.parameters => {
-                wrong(format!("it has {} parameters, not {}", facts.parameters, other.parameters))
-            }
-            _ if facts.reads_inputs && !other.reads_inputs => wrong("its backward pass reads its inputs".to_owned()),
-            _ if facts.reads_output && !other.reads_output => wrong("its backward pass reads its output".to_owned()),
-            _ if other.in_place && !facts.may_overwrite => wrong("it cannot overwrite its input".to_owned()),
-            _ => Ok(()),
-        }
-    }
-
-    fn facts(&self, inputs: &[Shape]) -> Result<Facts, String> {
+    /// The fault of the shapes or the parameters, in words.
+    pub(super) fn facts(&self, inputs: &[Shape]) -> Result<Facts, String> {
         let one = || match inputs {
             [input] => Ok(*input),
             _ => Err(format!("{} takes one input, not {}", self.name(), inputs.len())),
@@ -243,7 +228,7 @@ fn shape(axes: &[usize]) -> Result<Shape, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Builder, LayerKind, Network};
+    use crate::{Builder, LayerKind, Network, Other};
 
     /// Each function on its input shapes, with the shape of its output.
     fn all() -> Vec<(Function, Vec<Shape>, Shape)> {

@@ -53,9 +53,28 @@ impl Other {
             return Err(format!("{} has {} parameters, more than 2^60", self.operator, self.parameters));
         }
         if let Some(function) = &self.function {
-            function.check(self, inputs)?;
+            self.check(function, inputs)?;
         }
         Ok(self.shape)
+    }
+
+    /// Checks that a function accepts inputs of these shapes and agrees with the stated facts.
+    ///
+    /// # Errors
+    /// The fault, in words.
+    pub fn check(&self, function: &Function, inputs: &[Shape]) -> Result<(), String> {
+        let facts = function.facts(inputs)?;
+        let wrong = |what: String| Err(format!("{} does not compute `{}`: {what}", self.operator, function.name()));
+        match () {
+            () if self.shape != facts.shape => wrong(format!("its output is {}, not {}", facts.shape, self.shape)),
+            () if self.parameters != facts.parameters => {
+                wrong(format!("it has {} parameters, not {}", facts.parameters, self.parameters))
+            }
+            () if facts.reads_inputs && !self.reads_inputs => wrong("its backward pass reads its inputs".to_owned()),
+            () if facts.reads_output && !self.reads_output => wrong("its backward pass reads its output".to_owned()),
+            () if self.in_place && !facts.may_overwrite => wrong("it cannot overwrite its input".to_owned()),
+            () => Ok(()),
+        }
     }
 
     pub(super) fn behavior(&self) -> Behavior {

@@ -75,7 +75,7 @@ impl Layers {
             let learns = function.parameter_kinds(&shapes);
             of.parameters = learns.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count));
         }
-        of.function = of.function.take().filter(|function| function.check(&of, &shapes).is_ok());
+        of.function = of.function.take().filter(|function| of.check(function, &shapes).is_ok());
         self.map(&name_of(call), LayerKind::Other(Box::new(of)), &inputs, dims)
     }
 
