@@ -19,7 +19,7 @@
 //! The mini-batch of the file, fixed or free, does not matter, because layers have shapes per sample. Weights stay in the file until
 //! [`Model::weights`].
 //!
-//! 1. `stream` and `proto` decode the file; `graph` indexes it; `table` and `given` check the fields of nodes.
+//! 1. `stream`, `proto` and `decode` decode the file; `graph` indexes it; `table` and `given` check the fields of nodes.
 //! 2. `reading` walks the nodes: constants first (`constants`, `control`), then nodes on samples.
 //! 3. `call` gives typed access to a node; `operators`, `windows`, `products`, `shapes`, `functions` and `pointwise` convert it; `fuse`, `evaluate`
 //!    and `random` recognize operations spelled out in several nodes; `layers` collects the result.
@@ -31,6 +31,7 @@
 mod call;
 mod constants;
 mod control;
+mod decode;
 mod evaluate;
 mod functions;
 mod fuse;
@@ -57,28 +58,23 @@ mod windows;
 #[cfg(test)]
 mod tests;
 
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use prost::Message;
-
+use self::decode::{decode, file_error};
 use self::graph::STAND_INS;
 use self::layers::Reason;
-use self::proto::{ModelProto, OperatorSetIdProto};
+use self::proto::OperatorSetIdProto;
 use self::reading::{Found, Whole};
 pub use self::shared::Shared;
 use self::shared::Uses;
 pub use self::slots::Slot;
-use self::stream::Stream;
+pub use self::table::KNOWN_VERSIONS;
 use self::value::Order;
 pub use self::weights::Numbers;
 use self::weights::Weights;
 use tightfit_units::{Bytes, Error};
 
 use tightfit_network::{LayerId, Network};
-
-/// The versions of ONNX's operators ("opset") that are known, attribute by attribute. Files of other versions are refused.
-pub const KNOWN_VERSIONS: RangeInclusive<i64> = 7..=28;
 
 /// The most bytes of a graph without its weights.
 const MOST_GRAPH: Bytes = Bytes::mib(32);
@@ -211,25 +207,4 @@ impl Model {
     pub fn weights(&self) -> Result<Vec<Numbers>, Error> {
         self.weights.read(&self.path, &self.network)
     }
-}
-
-/// Decodes a file; payloads over `longest` bytes become empty, and at most `most` bytes are read.
-fn decode(path: &Path, longest: usize, most: u64) -> Result<ModelProto, Error> {
-    let wrong = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| Error::File {
-        path: path.to_owned(),
-        what: what.to_owned(),
-        source: Some(source),
-    };
-    let unreadable = "cannot be read as an ONNX model";
-    let mut stream = Stream::open(path, longest, most).map_err(|error| wrong(unreadable, error.into()))?;
-    let decoded = ModelProto::decode(&mut stream);
-    match (stream.fault(), decoded) {
-        (Some(fault), _) => Err(wrong(unreadable, fault.into())),
-        (None, Err(error)) => Err(wrong("is not an ONNX model, or is cut off or damaged", error.into())),
-        (None, Ok(model)) => Ok(model),
-    }
-}
-
-fn file_error(path: &Path, what: String) -> Error {
-    Error::File { path: path.to_owned(), what, source: None }
 }

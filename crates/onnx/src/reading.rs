@@ -6,7 +6,7 @@ use tightfit_units::Error;
 
 use super::call::{self, Call};
 use super::control::{self, Branch};
-use super::file_error;
+use super::decode::file_error;
 use super::given::{Given, is_standard};
 use super::graph::{Graph, Input};
 use super::layers::{Layers, Reason, name_of};

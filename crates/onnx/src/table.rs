@@ -14,7 +14,8 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-use super::KNOWN_VERSIONS;
+/// The versions of ONNX's operators ("opset") that are known, attribute by attribute. Files of other versions are refused.
+pub const KNOWN_VERSIONS: RangeInclusive<i64> = 7..=28;
 
 /// The treatment of a field whose value is not the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

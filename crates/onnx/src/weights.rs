@@ -10,13 +10,14 @@ use tightfit_units::{Bytes, Error};
 use super::call::Call;
 use super::constants::{self, MOST_COMPUTED};
 use super::control::{self, Branch};
+use super::decode::{decode, file_error};
 use super::given::Given;
 use super::graph::Graph;
 use super::proto::{EXTERNAL, GraphProto, NodeProto, TensorProto, data_type};
 use super::shown::shown;
 use super::slots::{Slot, Source};
 use super::value::{Constant, Data, Dims, Order, Value, elements};
-use super::{decode, file_error, operators, tensor};
+use super::{operators, tensor};
 use tightfit_network::{LayerId, LayerKind, Network, ParameterKind};
 
 /// Most bytes of weights to read.

@@ -7,6 +7,7 @@ mod weights;
 
 use std::path::PathBuf;
 
+use prost::Message;
 use tightfit_conv::{Axis, Convolution};
 
 use super::proto::*;
