@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::safe::{Context, Handle};
+use crate::version::driver_version;
 use crate::{CudaError, Options, load};
 
 /// One check.
@@ -115,29 +116,4 @@ pub fn doctor(options: &Options) -> Vec<Finding> {
         finding("cuBLAS", products),
         finding("together", together),
     ]
-}
-
-/// The version of the kernel driver, which the driver's interface does not report: release and branch, as in `580.159`.
-pub(crate) fn driver_version() -> Option<String> {
-    version_in(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
-}
-
-fn version_in(text: &str) -> Option<String> {
-    let digits =
-        |word: &&str| word.contains('.') && word.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
-    let version = text.lines().next()?.split_whitespace().find(digits)?;
-    Some(version.split('.').take(2).collect::<Vec<_>>().join("."))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_line_gives_release_and_branch() {
-        let line =
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (builder)\nGCC 12.3";
-        assert_eq!(version_in(line).as_deref(), Some("580.159"));
-        assert_eq!(version_in(""), None);
-    }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use tightfit_conv::Operation;
 use tightfit_units::{Bytes, Error};
 
+use crate::CudnnVersion;
+use crate::sys::Unresolved;
 use crate::sys::cublas::CublasStatus;
 use crate::sys::cudnn::CudnnStatus;
 use crate::sys::driver::DriverStatus;
@@ -47,16 +49,8 @@ pub enum CudaError {
     },
 
     /// A library lacks a function.
-    #[error("{library} has no {symbol}: it is too old, or not {library} at all")]
-    Symbol {
-        /// The library.
-        library: &'static str,
-        /// The function.
-        symbol: &'static str,
-        /// The loader's message.
-        #[source]
-        source: libloading::Error,
-    },
+    #[error(transparent)]
+    Symbol(#[from] Unresolved),
 
     /// cuDNN is older than the interface used here.
     #[error("{} is cuDNN {version}; the oldest supported version is 9.0.0", path.display())]
@@ -64,7 +58,7 @@ pub enum CudaError {
         /// The file.
         path: PathBuf,
         /// Its version.
-        version: crate::CudnnVersion,
+        version: CudnnVersion,
     },
 
     /// The device does not exist.

@@ -37,10 +37,11 @@ pub mod layers;
 pub mod load;
 pub mod safe;
 pub mod sys;
+mod version;
 
 pub use backend::{
     BesideCaptures, Builder, Chosen, Course, CourseResult, CudaBackend, Guest, GuestProgram, Host, Lane, Moment,
     NotEnqueued, Options, Pattern, Trial, legacy_chosen, must_be_proven, on_copies,
 };
 pub use error::{Attempt, CudaError};
-pub use load::CudnnVersion;
+pub use version::CudnnVersion;

@@ -11,8 +11,10 @@
 
 mod fix;
 mod guest;
+mod host;
 mod launches;
 mod measure;
+mod pattern;
 mod plans;
 mod recent;
 mod run;
@@ -37,15 +39,17 @@ use crate::convolution::{
     Elementwise, Family, Graph, MOST_ALIGNMENT, Name, Output, PreparedAlgorithm, Search, fault, legacy_names,
     legacy_notes, listed, prepare_legacy, proposals,
 };
-use crate::doctor::driver_version;
 use crate::safe::{Context, Handle};
-pub use guest::{BesideCaptures, Chosen, Guest, GuestProgram, Host, Lane, NotEnqueued, legacy_chosen, on_copies};
+use crate::version::driver_version;
+pub use guest::{Chosen, Guest, GuestProgram, NotEnqueued, legacy_chosen, on_copies};
+pub use host::{BesideCaptures, Host, Lane};
+pub use pattern::Pattern;
 pub use plans::Builder;
 use plans::Sharing;
 use recent::Recent;
 use scratch::Scratch;
 use steps::sums_in_scratch;
-pub use trial::{Course, CourseResult, Moment, Pattern, Trial};
+pub use trial::{Course, CourseResult, Moment, Trial};
 pub use trust::must_be_proven;
 
 /// How many calls to keep set up: enough for every algorithm of a kernel at every size that a policy needs.

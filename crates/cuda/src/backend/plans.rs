@@ -13,7 +13,6 @@ use tightfit_conv::problem::Storage;
 use tightfit_conv::{Algorithm, Configuration, Problem};
 use tightfit_units::Error;
 
-use super::guest::Host;
 use super::{CallKey, CudaBackend, is_refusal};
 use crate::CudaError;
 use crate::convolution::{Elementwise, Family, Output, PreparedAlgorithm};
@@ -56,6 +55,11 @@ pub(super) enum Sharing {
 impl Plans {
     fn lock(&self) -> MutexGuard<'_, Built> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes all plans.
+    pub fn take(&self) -> impl Sized {
+        std::mem::take(&mut *self.lock())
     }
 }
 
@@ -153,6 +157,11 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Builds with a backend that shares its plans.
+    pub(super) fn new(backend: CudaBackend) -> Builder {
+        Builder { backend }
+    }
+
     /// Builds the plans that the next handle on the device will need in [`Guest::part`](super::Guest::part).
     ///
     /// # Errors
@@ -181,23 +190,5 @@ impl Builder {
         base: usize,
     ) -> Result<(), Error> {
         self.backend.program_at(problem, configuration, scale, base).map(|_| ())
-    }
-}
-
-impl Host {
-    /// Forgets the plans of a device that no handle has taken.
-    pub fn forget_plans(&self, device: usize) {
-        // Dropping them would wait for the current build.
-        std::mem::forget(std::mem::take(&mut *self.plans(device).lock()));
-    }
-
-    /// Something that builds plans for the handles of a device. Dropping it waits for the device, since cuDNN does so when it
-    /// destroys a handle; nothing that it has built may be used afterwards.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`] and [`CudaError::Cudnn`] if it does not start.
-    pub fn builder(&self, device: usize) -> Result<Builder, CudaError> {
-        let backend = self.backend(device)?;
-        Ok(Builder { backend: CudaBackend { sharing: Sharing::Builds(self.plans(device)), ..backend } })
     }
 }

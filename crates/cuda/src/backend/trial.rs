@@ -7,47 +7,20 @@
 //! ```
 
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tightfit_conv::problem::Storage;
 use tightfit_units::{Bytes, Nanos};
 
-use super::guest::{GuestProgram, Host};
-use super::scratch::random;
+use super::guest::GuestProgram;
+use super::host::Host;
+use super::pattern::{Buffers, Pattern};
 use crate::CudaError;
 use crate::safe::{Event, PinnedBuffer, StreamMemory};
 use crate::sys::driver;
 
-/// Elements of random data. A prime, so that no dimension of a tensor repeats in step with it.
-const PATTERN_ELEMENTS: usize = 262_139;
 /// The alignment of each tensor's memory.
 const TENSOR_ALIGNMENT: usize = 256;
-
-/// Random numbers that fill the tensors of trials repeatedly. Each tensor begins at another position among them.
-pub struct Pattern {
-    values: Vec<f32>,
-    /// All of them twice, so that every place has as many after it.
-    pinned: PinnedBuffer,
-    storage: Storage,
-}
-
-impl Pattern {
-    /// The bytes that a tensor begins with and repeats.
-    fn part(&self, tensor: usize) -> &[u8] {
-        let begin = place(tensor) * self.storage.size();
-        &self.pinned[begin..begin + PATTERN_ELEMENTS * self.storage.size()]
-    }
-
-    /// The element of a tensor (0 for data, 1 for other, 2 for output) at a flat index.
-    pub fn element(&self, tensor: usize, index: usize) -> f32 {
-        self.values[(place(tensor) + index) % PATTERN_ELEMENTS]
-    }
-}
-
-/// Where a tensor begins.
-fn place(tensor: usize) -> usize {
-    tensor * PATTERN_ELEMENTS / 3
-}
 
 /// The work to run.
 #[derive(Clone, Copy)]
@@ -78,9 +51,6 @@ pub struct Trial {
     buffers: Arc<Buffers>,
     storage: Storage,
 }
-
-/// Pinned memory for outputs. Freeing any would wait for the device, so it is used again.
-pub(super) type Buffers = Mutex<Vec<PinnedBuffer>>;
 
 /// Bytes of each; a course may ask for no more outputs.
 const BUFFER_BYTES: usize = 1 << 14;
@@ -122,14 +92,7 @@ impl Host {
         let mut patterns = self.patterns.lock().unwrap_or_else(PoisonError::into_inner);
         match patterns.entry((device, storage)) {
             Entry::Occupied(known) => Ok(known.get().clone()),
-            Entry::Vacant(new) => {
-                let bytes = random(PATTERN_ELEMENTS, storage);
-                let mut pinned = PinnedBuffer::new(&context, 2 * bytes.len())?;
-                pinned[..bytes.len()].copy_from_slice(&bytes);
-                pinned[bytes.len()..].copy_from_slice(&bytes);
-                let values = storage.decode(&bytes);
-                Ok(new.insert(Arc::new(Pattern { values, pinned, storage })).clone())
-            }
+            Entry::Vacant(new) => Ok(new.insert(Arc::new(Pattern::new(&context, storage)?)).clone()),
         }
     }
 
@@ -328,15 +291,4 @@ impl Drop for Trial {
 
 fn lock(buffers: &Buffers) -> MutexGuard<'_, Vec<PinnedBuffer>> {
     buffers.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tensors_begin_at_places_of_their_own() {
-        assert!((2..=512).all(|factor: usize| !PATTERN_ELEMENTS.is_multiple_of(factor)), "a prime");
-        assert_eq!([place(0), place(1), place(2)], [0, PATTERN_ELEMENTS / 3, PATTERN_ELEMENTS * 2 / 3]);
-    }
 }

@@ -5,7 +5,7 @@ use tightfit_conv::problem::{Axis, Convolution};
 use tightfit_conv::{Operation, Problem};
 
 use super::Engine;
-use crate::load::CudnnVersion;
+use crate::CudnnVersion;
 
 /// Engines with a defect on some problems.
 struct Fault {

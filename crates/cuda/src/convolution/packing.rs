@@ -5,23 +5,18 @@
 //! calls       copy x  ->  engine  ->  copy y
 //! ```
 
-use std::sync::Arc;
-
 use tightfit_conv::backend::Scale;
 use tightfit_conv::problem::Storage;
 use tightfit_conv::{Layout, Operation, Problem};
 
-use super::prepared::{Launch, Memory, PreparedAlgorithm};
 use crate::CudaError;
-use crate::safe::{Handle, RowCopy, Rows, Slice};
+use crate::safe::{RowCopy, Rows, Slice};
 
 /// The copies begin at multiples of this.
 const ALIGNMENT: usize = 256;
 
-/// A call on copies.
+/// The copies around a call.
 pub(crate) struct Packing {
-    inner: Arc<PreparedAlgorithm>,
-    handle: Arc<Handle>,
     /// Of data, other and output, or `None` for a tensor that has no gaps.
     rows: [Option<Rows>; 3],
     /// Whether the call reads the output.
@@ -29,17 +24,11 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    /// `inner` computes the problem on separate tensors.
+    /// The copies of a problem's tensors.
     ///
     /// # Errors
     /// [`CudaError::Unfit`] for a view along several axes.
-    pub fn new(
-        handle: &Arc<Handle>,
-        inner: Arc<PreparedAlgorithm>,
-        problem: &Problem,
-        output: Storage,
-        scale: Scale,
-    ) -> Result<Packing, CudaError> {
+    pub fn new(problem: &Problem, output: Storage, scale: Scale) -> Result<Packing, CudaError> {
         let unfit = |what: &str| CudaError::Unfit { layer: "packing a slice", what: what.to_owned() };
         let (convolution, own) = (problem.convolution(), problem.types().storage());
         let (channels, filters) = (convolution.channels(), convolution.filters());
@@ -53,30 +42,19 @@ impl Packing {
             Operation::BackwardData => [rows(y, own)?, None, rows(x, output)?],
             Operation::BackwardFilter => [rows(x, own)?, rows(y, own)?, None],
         };
-        Ok(Packing { inner, handle: handle.clone(), rows, adds: scale.beta != 0.0 })
+        Ok(Packing { rows, adds: scale.beta != 0.0 })
     }
 
-    /// Bytes of the copies and the engine's workspace.
-    pub fn workspace(&self) -> usize {
-        self.copies() + self.inner.workspace()
-    }
-
-    fn copies(&self) -> usize {
+    /// Bytes of the copies.
+    pub fn len(&self) -> usize {
         self.rows.iter().flatten().map(|rows| rows.len().next_multiple_of(ALIGNMENT)).sum()
     }
 
-    /// The call below the copies.
-    pub fn inner(&self) -> &Arc<PreparedAlgorithm> {
-        &self.inner
-    }
-
-    /// Binds the copies and the call.
+    /// Binds the copies of data, other and output, which begin the workspace.
     ///
     /// # Errors
-    /// The errors of [`PreparedAlgorithm::bind`].
-    pub fn bind<'a>(&'a self, memory: &Memory<'a>, scale: Scale) -> Result<Launch<'a>, CudaError> {
-        let Memory { data, other, output, workspace } = *memory;
-        let mut tensors = [data, other, output];
+    /// [`CudaError::OutOfBounds`] if memory is too short.
+    pub fn bind<'a>(&self, mut tensors: [Slice<'a>; 3], workspace: Slice<'a>) -> Result<Copies<'a>, CudaError> {
         let (mut before, mut after, mut begin) = (Vec::new(), None, 0);
         for (place, rows) in self.rows.iter().enumerate() {
             let Some(rows) = *rows else { continue };
@@ -90,11 +68,20 @@ impl Packing {
             }
             tensors[place] = copy;
         }
-        let [data, other, output] = tensors;
-        let workspace = workspace.part(begin..workspace.len())?;
-        let inner = Box::new(self.inner.bind(&Memory { data, other, output, workspace }, scale)?);
-        Ok(Launch::Packed { before, inner, after, handle: &self.handle })
+        Ok(Copies { before, tensors, workspace: workspace.part(begin..workspace.len())?, after })
     }
+}
+
+/// The copies around one call, and the memory of the call.
+pub(crate) struct Copies<'a> {
+    /// To the copies.
+    pub before: Vec<RowCopy<'a>>,
+    /// Data, other and output without gaps.
+    pub tensors: [Slice<'a>; 3],
+    /// The workspace behind the copies.
+    pub workspace: Slice<'a>,
+    /// From the copy of the output.
+    pub after: Option<RowCopy<'a>>,
 }
 
 /// The contiguous rows of a view. Empty if it has no gaps.

@@ -7,7 +7,7 @@ use tightfit_conv::problem::Storage;
 use tightfit_conv::{Notes, Operation, Problem};
 
 use super::engines::configure;
-use super::packing::Packing;
+use super::packing::{Copies, Packing};
 use super::{Engine, Graph};
 use crate::CudaError;
 use crate::safe::{BoundPlan, Descriptor, Handle, Legacy, Packed, Plan, Region, RowCopy, Slice, TensorSpec};
@@ -49,7 +49,11 @@ enum Form {
     /// A plan of the host program's.
     Theirs(Plan),
     /// A call on copies without gaps.
-    Packed(Packing),
+    Packed {
+        inner: Arc<PreparedAlgorithm>,
+        packing: Packing,
+        handle: Arc<Handle>,
+    },
 }
 
 impl PreparedAlgorithm {
@@ -90,9 +94,9 @@ impl PreparedAlgorithm {
         output: Storage,
         scale: Scale,
     ) -> Result<PreparedAlgorithm, CudaError> {
-        let packing = Packing::new(handle, inner, problem, output, scale)?;
-        let (workspace, notes) = (packing.workspace(), packing.inner().notes());
-        Ok(PreparedAlgorithm { form: Form::Packed(packing), workspace, notes })
+        let packing = Packing::new(problem, output, scale)?;
+        let (workspace, notes) = (packing.len() + inner.workspace(), inner.notes());
+        Ok(PreparedAlgorithm { form: Form::Packed { inner, packing, handle: handle.clone() }, workspace, notes })
     }
 
     /// Exact workspace bytes.
@@ -116,7 +120,7 @@ impl PreparedAlgorithm {
                 plan.get_or_init(|| Arc::new(built));
                 Ok(())
             }
-            Form::Packed(packing) => packing.inner().build(),
+            Form::Packed { inner, .. } => inner.build(),
             _ => Ok(()),
         }
     }
@@ -158,7 +162,12 @@ impl PreparedAlgorithm {
                 Ok(Launch::Legacy { legacy, algorithm: *algorithm, parts, workspace, scale })
             }
             Form::Theirs(plan) => Ok(Launch::Plan(plan.bind(&[data, other], output, workspace)?)),
-            Form::Packed(packing) => packing.bind(memory, scale),
+            Form::Packed { inner, packing, handle } => {
+                let Copies { before, tensors, workspace, after } = packing.bind([data, other, output], workspace)?;
+                let [data, other, output] = tensors;
+                let inner = Box::new(inner.bind(&Memory { data, other, output, workspace }, scale)?);
+                Ok(Launch::Packed { before, inner, after, handle })
+            }
             Form::Engine { plan, .. } => {
                 self.build()?;
                 match plan.get() {
@@ -194,7 +203,7 @@ impl Fixed {
                 None => Err(CudaError::Answer { what: "a plan", count: 0, expected: "one" }),
             },
             Form::Theirs(_) => Err(CudaError::Answer { what: "a plan of our own", count: 0, expected: "one" }),
-            Form::Legacy { .. } | Form::Packed(_) => {
+            Form::Legacy { .. } | Form::Packed { .. } => {
                 let fixed = Fixed::Bound(call.clone(), memory, scale);
                 fixed.bind()?;
                 Ok(fixed)

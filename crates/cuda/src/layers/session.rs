@@ -14,29 +14,9 @@ use std::sync::Arc;
 use tightfit_units::{Bytes, Nanos};
 
 use super::recording::{Behind, Recorded, Recording};
-use super::{ArenaWatch, Libraries, Work};
+use super::{ArenaWatch, Lane, Libraries, Work};
 use crate::CudaError;
 use crate::safe::{Capture, DeviceBuffer, Event, PinnedArena, Region, Staging, Stream};
-
-/// One of a session's streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lane {
-    /// Prepared work.
-    Compute,
-    /// Copies to the host.
-    Offload,
-    /// Copies from the host.
-    Prefetch,
-    /// Prepared work at the same time as the compute stream's, by the number that [`Session::add_lane`] gave.
-    Beside(usize),
-}
-
-impl Lane {
-    /// Whether it copies, instead of computing.
-    fn is_copying(self) -> bool {
-        matches!(self, Lane::Offload | Lane::Prefetch)
-    }
-}
 
 /// A further stream for work, with its libraries, and the end of its work in a step.
 struct Beside {
@@ -463,7 +443,7 @@ impl Session {
     pub fn times(&self) -> Result<Vec<(Lane, [Nanos; 2])>, CudaError> {
         let Some(timed) = &self.timed else { return Ok(Vec::new()) };
         let Some([first, _]) = timed.pairs.first() else { return Ok(Vec::new()) };
-        let since = |[start, end]: &[Event; 2]| Ok([start.since(first)?, end.since(first)?]);
+        let since = |[start, end]: &[Event; 2]| Ok::<_, CudaError>([start.since(first)?, end.since(first)?]);
         timed.lanes.iter().zip(&timed.pairs).map(|(lane, pair)| Ok((*lane, since(pair)?))).collect()
     }
 

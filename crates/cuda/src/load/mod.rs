@@ -15,7 +15,6 @@ mod cudnn_places;
 mod places;
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
@@ -24,7 +23,7 @@ use crate::sys::cublas::Cublas;
 use crate::sys::cudnn::Cudnn;
 use crate::sys::driver::Driver;
 use crate::sys::layers::CudnnLayers;
-use crate::{Attempt, CudaError, call};
+use crate::{Attempt, CudaError, CudnnVersion, call};
 pub use cudnn_places::{Asking, cudnn_places, in_packages, is_python, on_path};
 pub use places::LibraryFile;
 
@@ -44,23 +43,6 @@ pub struct CudnnLibrary {
     pub path: PathBuf,
     /// Its version.
     pub version: CudnnVersion,
-}
-
-/// cuDNN's version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CudnnVersion(pub usize);
-
-impl CudnnVersion {
-    /// The oldest version with the interface used here.
-    pub const LEAST: CudnnVersion = CudnnVersion(90_000);
-}
-
-impl fmt::Display for CudnnVersion {
-    /// Major, minor and patch; before 9.0, the major version counted in thousands.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let major = if self.0 < 10_000 { 1_000 } else { 10_000 };
-        write!(f, "{}.{}.{}", self.0 / major, self.0 % major / 100, self.0 % 100)
-    }
 }
 
 /// A library to look for.
@@ -208,7 +190,7 @@ pub fn cudnn_layers(path: &Path) -> Result<CudnnLayers, CudaError> {
     let wanted = LibraryQuery { name: "libcudnn.so.9", variable: "TIGHTFIT_CUDNN" };
     let (library, _) = wanted.open(Some(path), std::iter::empty())?;
     // SAFETY: the library was opened as cuDNN before.
-    unsafe { CudnnLayers::resolve(library) }
+    Ok(unsafe { CudnnLayers::resolve(library) }?)
 }
 
 /// Opens the cuBLAS that goes with the cuDNN at `cudnn` and resolves its functions.
@@ -225,14 +207,6 @@ pub fn cublas(option: Option<&Path>, cudnn: &Path) -> Result<OpenLibrary<Cublas>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn versions_of_both_numberings_print() {
-        assert_eq!(CudnnVersion(91_900).to_string(), "9.19.0");
-        assert_eq!(CudnnVersion(90_001).to_string(), "9.0.1");
-        assert_eq!(CudnnVersion(8_907).to_string(), "8.9.7");
-        assert!(CudnnVersion(8_907) < CudnnVersion::LEAST);
-    }
 
     #[test]
     fn a_named_file_is_taken_or_refused_and_nothing_else_is_tried() {

@@ -111,9 +111,17 @@ impl Event {
         let milliseconds = unsafe { call::event_elapsed_time(driver, earlier.raw, self.raw) }?;
         Ok(Nanos::from_micros(f64::from(milliseconds) * 1e3))
     }
+}
 
-    pub(crate) fn raw(&self) -> sys::Event {
-        self.raw
+impl Stream {
+    /// Makes later work wait until `event` has happened; the host does not wait.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
+        // SAFETY: stream and event are alive; the driver keeps what it needs of the event.
+        unsafe { call::stream_wait_event(driver, self.raw(), event.raw, 0) }
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Context, Stream};
 use crate::CudaError;
+use crate::CudnnVersion;
 use crate::call::cudnn as call;
-use crate::load::{self, CudnnLibrary, CudnnVersion};
+use crate::load::{self, CudnnLibrary};
 use crate::sys::cudnn::{self as sys, Cudnn};
 use crate::sys::driver;
 

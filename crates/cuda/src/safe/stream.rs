@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Context, Event};
+use super::Context;
 use crate::CudaError;
 use crate::call::driver as call;
 use crate::sys::driver::{self as sys, STREAM_NON_BLOCKING};
@@ -43,16 +43,6 @@ impl Stream {
         let driver = self.context.enter()?;
         // SAFETY: the stream is alive as long as `self`.
         unsafe { call::stream_synchronize(driver, self.raw) }
-    }
-
-    /// Makes later work wait until `event` has happened; the host does not wait.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
-    pub fn wait(&self, event: &Event) -> Result<(), CudaError> {
-        let driver = self.context.enter()?;
-        // SAFETY: stream and event are alive; the driver keeps what it needs of the event.
-        unsafe { call::stream_wait_event(driver, self.raw, event.raw(), 0) }
     }
 
     /// The context it belongs to.

@@ -101,16 +101,16 @@ macro_rules! functions {
             /// libraries start threads and register exit handlers, so that unloading either is not safe.
             ///
             /// # Errors
-            /// [`CudaError::Symbol`](crate::CudaError::Symbol) naming the first function that is not there.
+            /// [`Unresolved`](crate::sys::Unresolved) naming the first function that is not there.
             ///
             /// # Safety
             /// `library` is the library that the declarations describe.
-            pub unsafe fn resolve(library: ::libloading::os::unix::Library) -> Result<$name, $crate::CudaError> {
+            pub unsafe fn resolve(library: ::libloading::os::unix::Library) -> Result<$name, $crate::sys::Unresolved> {
                 let library = ::std::mem::ManuallyDrop::new(library);
                 Ok($name {$(
                     // SAFETY: the caller vouches for the library, and the signature is the one in its header; the
                     // library is never closed, so the address stays good.
-                    $field: *unsafe { library.get($symbol.as_bytes()) }.map_err(|source| $crate::CudaError::Symbol {
+                    $field: *unsafe { library.get($symbol.as_bytes()) }.map_err(|source| $crate::sys::Unresolved {
                         library: $library,
                         symbol: $symbol,
                         source,
@@ -122,6 +122,18 @@ macro_rules! functions {
 }
 
 pub(crate) use {functions, integers, objects, status};
+
+/// A library lacks a function.
+#[derive(Debug, thiserror::Error)]
+#[error("{library} has no {symbol}: it is too old, or not {library} at all")]
+pub struct Unresolved {
+    /// The library.
+    pub library: &'static str,
+    /// The function.
+    pub symbol: &'static str,
+    /// The loader's message.
+    pub source: libloading::Error,
+}
 
 /// An address in device memory, as the driver counts it: never dereferenced here.
 #[repr(transparent)]

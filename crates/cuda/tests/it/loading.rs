@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tightfit_conv::Backend;
 use tightfit_cuda::doctor::{State, doctor};
 use tightfit_cuda::safe::{Context, DeviceBuffer, Download, PinnedBuffer, Stream, Upload};
+use tightfit_cuda::sys::Unresolved;
 use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_test_support::mocks::Mocks;
 
@@ -34,7 +35,7 @@ fn the_wrong_library_lacks_a_symbol() {
     let mocks = Mocks::new();
     let Options { cuda, .. } = mocks.options();
     let error = CudaBackend::open(&Options { cudnn: cuda.clone(), cuda, ..Options::default() }).err().unwrap();
-    assert!(matches!(error, CudaError::Symbol { symbol: "cudnnGetVersion", .. }), "{error}");
+    assert!(matches!(error, CudaError::Symbol(Unresolved { symbol: "cudnnGetVersion", .. })), "{error}");
     mocks.assert_nothing_left("a missing symbol");
 }
 
