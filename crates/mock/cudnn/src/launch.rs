@@ -10,10 +10,9 @@ use std::ffi::c_int;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use crate::backend::index_of;
 use crate::compute::{Addresses, convolve};
 use crate::control;
-use crate::method::Choice;
+use crate::method::{Choice, index_of};
 use crate::problem::Problem;
 use crate::status::Status;
 use tightfit_mock_support::driver::{self, HeldRange, ILLEGAL_ADDRESS, LAUNCH_FAILED, Work};

@@ -40,6 +40,26 @@ pub enum Method {
     Absent,
 }
 
+/// The engines of convolutions, by global index. One index in the middle computes nothing, as many real ones.
+pub const ENGINES: [Method; 11] = [
+    Method::Implicit,
+    Method::Precomputed,
+    Method::Gemm,
+    Method::TensorCore,
+    Method::Fft,
+    Method::WinogradNonfused,
+    Method::SplitK,
+    Method::DownConvert,
+    Method::Absent,
+    Method::FftTiling,
+    Method::Winograd,
+];
+
+/// The global index of the engine that computes by a method.
+pub fn index_of(method: Method) -> Option<i64> {
+    ENGINES.iter().position(|one| *one == method).and_then(|index| i64::try_from(index).ok())
+}
+
 /// A method with its knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {

@@ -1,32 +1,13 @@
 //! The kernels that a program brings, on the CPU: a module's text is only looked through for names, and each name stands
 //! for a function here. They compute the same as tightfit-cuda's `kernels.cu`, in its order.
 
-use std::sync::Arc;
-
-use half::{bf16, f16};
-
 use crate::error::Code;
-use crate::memory::Block;
-use crate::state::state;
+use crate::launch::{Array, Launch, Storage};
+use crate::windows::{places, windows_of_a_tile};
 use crate::{kernels_last, kernels_norm};
 
 /// Threads of a block.
 const THREADS: usize = 256;
-
-/// How an element lies in memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Storage {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl Storage {
-    /// Elements in 16 bytes.
-    pub fn pack(self) -> usize {
-        if self == Storage::F32 { 4 } else { 8 }
-    }
-}
 
 /// A kernel's name without its type, the type, and the bytes of each parameter.
 fn signature(name: &str) -> Option<(&str, Storage, &'static [usize])> {
@@ -57,69 +38,6 @@ pub fn parameters(name: &str) -> Option<&'static [usize]> {
     signature(name).map(|(.., sizes)| sizes)
 }
 
-/// A launch: the kernel, its grid, and its parameters as bits.
-pub struct Launch {
-    /// Name in the module.
-    pub name: String,
-    /// Blocks in x and y.
-    pub grid: [usize; 2],
-    /// Parameters, the first bytes of each.
-    pub parameters: Vec<u64>,
-}
-
-/// Elements in memory that is held.
-pub struct Array {
-    at: usize,
-    storage: Storage,
-    _held: Arc<Block>,
-}
-
-impl Array {
-    pub fn hold(address: u64, storage: Storage, len: usize) -> Result<Array, Code> {
-        let (at, size) = (address as usize, if storage == Storage::F32 { 4 } else { 2 });
-        let bytes = len.checked_mul(size).ok_or(Code::ILLEGAL_ADDRESS)?;
-        if !at.is_multiple_of(size) {
-            return Err(Code::MISALIGNED_ADDRESS);
-        }
-        Ok(Array { at, storage, _held: state().memory.hold(at, bytes)? })
-    }
-
-    fn bytes(address: u64, len: usize) -> Result<Array, Code> {
-        let at = address as usize;
-        Ok(Array { at, storage: Storage::F32, _held: state().memory.hold(at, len)? })
-    }
-
-    fn read<T: Copy>(&self, i: usize) -> T {
-        // SAFETY: the holder of the array asks for elements within the length that it held, of a type as long as that said.
-        unsafe { (self.at as *const T).add(i).read_unaligned() }
-    }
-
-    fn write<T: Copy>(&self, i: usize, value: T) {
-        // SAFETY: as for reading.
-        unsafe { (self.at as *mut T).add(i).write_unaligned(value) }
-    }
-
-    pub fn get(&self, i: usize) -> f32 {
-        match self.storage {
-            Storage::F32 => self.read(i),
-            Storage::F16 => self.read::<f16>(i).to_f32(),
-            Storage::Bf16 => self.read::<bf16>(i).to_f32(),
-        }
-    }
-
-    pub fn set(&self, i: usize, value: f32) {
-        match self.storage {
-            Storage::F32 => self.write(i, value),
-            Storage::F16 => self.write(i, f16::from_f32(value)),
-            Storage::Bf16 => self.write(i, bf16::from_f32(value)),
-        }
-    }
-
-    pub fn put(&self, i: usize, value: f32, add: bool) {
-        self.set(i, if add { self.get(i) + value } else { value });
-    }
-}
-
 /// Values that change from step to step, as the kernels read them.
 struct Now {
     step: u64,
@@ -146,36 +64,6 @@ fn mix(z: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
-}
-
-/// Most windows that hold any element of a tile; axes are as in [`places`].
-pub fn windows_of_a_tile(axes: &[[usize; 6]]) -> usize {
-    let along = |&[input, output, filter, stride, pad, tile]: &[usize; 6]| {
-        let held = |begin: usize| {
-            let end = (begin + tile).min(input);
-            (0..output).filter(|at| at * stride < end + pad && at * stride + filter > begin + pad).count()
-        };
-        (0..input).step_by(tile).map(held).max().unwrap_or(0)
-    };
-    axes.iter().map(along).product()
-}
-
-/// Places of a plane in a pooling's window, in row order; axes are input, output, filter, stride, padding, tile.
-pub fn places(axes: &[[usize; 6]], window: usize) -> Vec<usize> {
-    let mut at = window;
-    let mut ranges: Vec<_> = axes
-        .iter()
-        .rev()
-        .map(|&[input, output, filter, stride, pad, _]| {
-            let start = at % output * stride;
-            at /= output;
-            (input, start.saturating_sub(pad)..(start + filter).saturating_sub(pad).min(input))
-        })
-        .collect();
-    ranges.reverse();
-    ranges.into_iter().fold(vec![0], |places, (input, range)| {
-        places.into_iter().flat_map(|place| range.clone().map(move |i| place * input + i)).collect()
-    })
 }
 
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -2,7 +2,8 @@
 //! choices for speed alone (lanes, parts, packs of 16 bytes) is checked and otherwise ignored.
 
 use crate::error::Code;
-use crate::kernels::{Array, Launch, Storage, places, windows_of_a_tile};
+use crate::launch::{Array, Launch, Storage};
+use crate::windows::{places, windows_of_a_tile};
 
 /// Bytes of each parameter of a kernel, if it is one of these.
 pub fn sizes(name: &str) -> Option<&'static [usize]> {

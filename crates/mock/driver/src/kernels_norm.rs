@@ -2,7 +2,7 @@
 //! bytes) is checked and otherwise ignored.
 
 use crate::error::Code;
-use crate::kernels::{Array, Launch, Storage};
+use crate::launch::{Array, Launch, Storage};
 
 /// Bytes of each parameter of a kernel, if it is one of these.
 pub fn sizes(name: &str) -> Option<&'static [usize]> {

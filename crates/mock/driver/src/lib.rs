@@ -20,9 +20,11 @@ mod exports;
 mod kernels;
 mod kernels_last;
 mod kernels_norm;
+mod launch;
 mod memory;
 mod state;
 mod stream;
+mod windows;
 
 tightfit_mock_support::levers! {
     control: control::CONTROL,

@@ -5,9 +5,12 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 
+use super::Handle;
 use super::attribute::{Kind, of_type};
-use super::build::{Built, Node, saved};
-use super::{DESCRIPTORS, Handle};
+use super::build::saved;
+use super::built::Built;
+use super::descriptors::DESCRIPTORS;
+use super::graph::Node;
 use tightfit_mock_support::lock;
 
 use crate::number::raw;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-use super::build::Built;
-use crate::elements;
+use super::built::Built;
 use crate::status::Status;
+use crate::{Handle, elements};
 
 /// A `cudnnBackendDescriptorType_t` known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,11 +188,16 @@ pub fn check(kind: Kind, name: i32, given: i32, count: i64) -> Result<(), Status
     if (1..=most).contains(&count) || (count == 0 && most == MANY) { Ok(()) } else { Err(Status::BAD_PARAM) }
 }
 
-/// Reads the values of an attribute.
+/// Reads the values of an attribute; `built` finds the content of a finalized descriptor.
 ///
 /// # Safety
 /// `array` is null or points to `count` elements of the C type that `given` names.
-pub unsafe fn read(given: i32, count: i64, array: *const c_void) -> Result<Value, Status> {
+pub unsafe fn read(
+    given: i32,
+    count: i64,
+    array: *const c_void,
+    built: impl Fn(Handle) -> Result<Built, Status>,
+) -> Result<Value, Status> {
     use of_type::*;
     // SAFETY: for each arm, the C type of `given` is the one read.
     unsafe {
@@ -205,7 +210,7 @@ pub unsafe fn read(given: i32, count: i64, array: *const c_void) -> Result<Value
             }
             DESCRIPTOR => {
                 let handles = elements(array.cast::<usize>(), count)?;
-                Value::Descriptors(handles.iter().map(|&h| super::built(h)).collect::<Result<_, _>>()?)
+                Value::Descriptors(handles.iter().map(|&h| built(h)).collect::<Result<_, _>>()?)
             }
             _ => Value::Integers(elements(array.cast::<i32>(), count)?.iter().map(|&v| i64::from(v)).collect()),
         })

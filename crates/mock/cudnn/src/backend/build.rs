@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use super::attribute::{Attributes, Kind};
-use super::engine::{self, Config, Engine, KnobInfo};
+use super::built::{Built, VariantPack};
+use super::engine::{self, Config, Engine};
+use super::graph::{Graph, Node};
 use tightfit_mock_support::lock;
 
 use crate::control::compile;
@@ -13,53 +15,6 @@ use crate::pointwise::{Mode, Pointwise};
 use crate::problem::{Geometry, Operation, Problem};
 use crate::status::Status;
 use crate::tensor::Tensor;
-
-/// The content of a finalized descriptor. It shares nothing with the descriptors it was made from, which may be destroyed.
-#[derive(Clone)]
-pub enum Built {
-    Tensor(Arc<Tensor>),
-    Convolution(Arc<Geometry>),
-    Pointwise(Mode),
-    Operation(Arc<Node>),
-    Graph(Arc<Graph>),
-    Heuristics(Arc<Vec<Config>>),
-    Engine(Engine),
-    KnobInfo(KnobInfo),
-    KnobChoice {
-        kind: i32,
-        value: i64,
-    },
-    Config(Config),
-    /// With the code that was compiled for it, which goes with it.
-    Plan(Arc<Config>),
-    VariantPack(Arc<VariantPack>),
-}
-
-/// An operation of a graph.
-#[derive(Clone)]
-pub enum Node {
-    /// A convolution.
-    Convolution(Problem),
-    /// A pointwise operation.
-    Pointwise(Pointwise),
-}
-
-/// A graph of one operation, or of a convolution and a pointwise operation on its result.
-#[derive(Clone)]
-pub struct Graph {
-    /// The operation; a fused convolution writes where the pointwise operation does.
-    pub node: Node,
-    /// The operation on the result, in place.
-    pub after: Option<Pointwise>,
-}
-
-/// Addresses by tensor name, and the workspace.
-pub struct VariantPack {
-    /// Names with addresses.
-    pub data: Vec<(i64, usize)>,
-    /// Address of the workspace; 0 for none.
-    pub workspace: usize,
-}
 
 /// Makes the object that the attributes of a descriptor describe.
 ///
@@ -175,16 +130,6 @@ fn pointwise(attributes: &Attributes) -> Result<Built, Status> {
     };
     operation.check()?;
     Ok(Built::Operation(Arc::new(Node::Pointwise(operation))))
-}
-
-impl Node {
-    /// The tensors that addresses are given for, with their names.
-    pub fn tensors(&self) -> Vec<&Tensor> {
-        match self {
-            Node::Convolution(problem) => vec![&problem.x, &problem.w, &problem.y],
-            Node::Pointwise(p) => [&p.x].into_iter().chain(&p.b).chain([&p.y]).collect(),
-        }
-    }
 }
 
 fn graph(attributes: &Attributes) -> Result<Built, Status> {

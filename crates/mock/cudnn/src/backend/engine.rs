@@ -2,33 +2,12 @@
 
 use std::sync::Arc;
 
-use super::build::{Graph, Node};
+use super::graph::Graph;
 use crate::control::{compile, on_mode_b, reported};
-use crate::method::{Choice, Method};
+use crate::method::{Choice, ENGINES, Method};
 use crate::number::DataType;
-use crate::pointwise::Pointwise;
 use crate::problem::Problem;
 use crate::status::Status;
-
-/// The engines of convolutions, by global index. One index in the middle computes nothing, as many real ones.
-const ENGINES: [Method; 11] = [
-    Method::Implicit,
-    Method::Precomputed,
-    Method::Gemm,
-    Method::TensorCore,
-    Method::Fft,
-    Method::WinogradNonfused,
-    Method::SplitK,
-    Method::DownConvert,
-    Method::Absent,
-    Method::FftTiling,
-    Method::Winograd,
-];
-
-/// The global index of the engine that computes by a method.
-pub fn index_of(method: Method) -> Option<i64> {
-    ENGINES.iter().position(|one| *one == method).and_then(|index| i64::try_from(index).ok())
-}
 
 /// `CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION`
 pub const COMPILES: i32 = 0;
@@ -95,29 +74,6 @@ impl Engine {
             Method::FftTiling => vec![COMPILES],
             Method::Gemm => vec![3],
             _ => vec![],
-        }
-    }
-}
-
-impl Graph {
-    /// Number of engines.
-    pub fn engines(&self) -> i64 {
-        if self.problem().is_some() { ENGINES.len() as i64 } else { 1 }
-    }
-
-    /// The convolution, if it is one.
-    pub fn problem(&self) -> Option<&Problem> {
-        match &self.node {
-            Node::Convolution(problem) => Some(problem),
-            Node::Pointwise(_) => None,
-        }
-    }
-
-    /// The pointwise operation, if there is one.
-    pub fn pointwise(&self) -> Option<&Pointwise> {
-        match &self.node {
-            Node::Convolution(_) => self.after.as_ref(),
-            Node::Pointwise(operation) => Some(operation),
         }
     }
 }

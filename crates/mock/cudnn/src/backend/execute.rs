@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::build::{Node, VariantPack};
+use super::built::VariantPack;
 use super::engine::{COMPILES, Config};
+use super::graph::Node;
 use crate::compute::Addresses;
 use crate::launch::{self, Code};
 use crate::status::Status;

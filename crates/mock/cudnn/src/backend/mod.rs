@@ -4,51 +4,30 @@
 //! tensors, convolution -> operation -> graph -> heuristics -> configurations -> plan -> execute with a variant pack
 //!                                        \----> engine by index ---/
 //! ```
-//! `attribute` the attributes · `build` finalizing · `engine` engines, knobs, heuristics · `answer` queries of finished
+//! `attribute` the attributes · `descriptors` all of them · `build` finalizing to what is in `built` and `graph` · `engine` engines, knobs, heuristics · `answer` queries of finished
 //! objects · `execute` running a plan
 
 mod answer;
 mod attribute;
 mod build;
+mod built;
+mod descriptors;
 mod engine;
 mod execute;
+mod graph;
 
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
 
 use attribute::{Attributes, Kind};
-use build::Built;
-pub use engine::index_of;
+use built::Built;
+use descriptors::{DESCRIPTORS, Descriptor, built};
+pub use descriptors::{count, reset};
 
-use tightfit_mock_support::{Table, lock};
+use tightfit_mock_support::lock;
 
 use crate::control::{call, release};
 use crate::status::Status;
 use crate::{Handle, Out, handle, room};
-
-/// One descriptor: attributes until it is finalized, then the finished object.
-struct Descriptor {
-    kind: Kind,
-    attributes: Attributes,
-    built: Option<Built>,
-}
-
-static DESCRIPTORS: Mutex<Table<Descriptor>> = Mutex::new(Table::new(0x6400_0000));
-
-/// Live descriptors.
-pub fn count(kind: &str) -> Option<u64> {
-    (kind == "backend-descriptors").then(|| lock(&DESCRIPTORS).live() as u64)
-}
-
-/// Forgets all descriptors.
-pub fn reset() {
-    lock(&DESCRIPTORS).clear();
-}
-
-/// The content of a finalized descriptor.
-fn built(handle: Handle) -> Result<Built, Status> {
-    lock(&DESCRIPTORS).get(handle)?.built.clone().ok_or(Status::NOT_FINALIZED)
-}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, descriptor: Out<Handle>) -> c_int {
@@ -84,7 +63,7 @@ pub extern "C" fn cudnnBackendSetAttribute(
         };
         attribute::check(kind, name, of_type, count)?;
         // SAFETY: the caller gives `count` elements of the type it names, as `read` expects.
-        let value = unsafe { attribute::read(of_type, count, array) }?;
+        let value = unsafe { attribute::read(of_type, count, array, built) }?;
         lock(&DESCRIPTORS).get_mut(descriptor)?.attributes.set(name, value);
         Ok(())
     })

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{Handle, Out, room};
 use crate::call::{call, release};
 use crate::error::Code;
-use crate::kernels::{Launch, parameters};
+use crate::kernels::parameters;
+use crate::launch::Launch;
 use crate::state::state;
 use crate::stream::Work;
 
