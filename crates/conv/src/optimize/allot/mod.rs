@@ -18,13 +18,13 @@ mod knapsack;
 mod relax;
 mod search;
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use tightfit_units::{Bytes, Error, Nanos};
 
 use knapsack::{Answer, Knapsack};
 use relax::Relaxation;
+pub use search::{Speedups, Stop};
 
 /// One point of every kernel's front, with a bound on its distance from the optimum.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,27 +48,6 @@ impl Allotment {
     }
 }
 
-/// Why a search ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The answer is proven optimal.
-    Proven,
-    /// The search reached the limit on states; the answer is the best found.
-    StateLimit,
-    /// The search reached the time limit; the answer is the best found.
-    TimeLimit,
-}
-
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Stop::Proven => "proven best",
-            Stop::StateLimit => "ended at its limit of states",
-            Stop::TimeLimit => "ended at its time limit",
-        })
-    }
-}
-
 /// Limits and switches of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchOptions {
@@ -83,36 +62,6 @@ pub struct SearchOptions {
 impl Default for SearchOptions {
     fn default() -> SearchOptions {
         SearchOptions { states: 4_000_000, time: Duration::from_millis(800), speedups: Speedups::default() }
-    }
-}
-
-/// Speed-ups of the search, all on by default. They affect the search time, not the least time found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Speedups {
-    /// Let kernels with equal fronts share one front and search them next to each other, so that exchanging their
-    /// points gives equal sums, which merge.
-    pub group: bool,
-    /// Improve the first answer by single exchanges, so that later stages can drop more.
-    pub exchange: bool,
-    /// Drop points that cannot be part of a better answer before the search.
-    pub fix: bool,
-    /// Drop partial sums whose relaxation does not beat the best answer.
-    pub bound: bool,
-    /// Drop partial sums that others beat in both workspace and time.
-    pub dominance: bool,
-    /// Run narrow searches before the full one, because a better answer makes the full search far smaller.
-    pub beam: bool,
-}
-
-impl Speedups {
-    /// Everything off: plain enumeration.
-    pub const NONE: Speedups =
-        Speedups { group: false, exchange: false, fix: false, bound: false, dominance: false, beam: false };
-}
-
-impl Default for Speedups {
-    fn default() -> Speedups {
-        Speedups { group: true, exchange: true, fix: true, bound: true, dominance: true, beam: true }
     }
 }
 

@@ -12,12 +12,63 @@
 //! seldom leave their best point.
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::time::Instant;
 
 use super::fix::second_best;
 use super::knapsack::{Answer, Knapsack};
 use super::relax::{Curve, Segment, segments};
-use super::{Speedups, Stop};
+
+/// Why a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The answer is proven optimal.
+    Proven,
+    /// The search reached the limit on states; the answer is the best found.
+    StateLimit,
+    /// The search reached the time limit; the answer is the best found.
+    TimeLimit,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Stop::Proven => "proven best",
+            Stop::StateLimit => "ended at its limit of states",
+            Stop::TimeLimit => "ended at its time limit",
+        })
+    }
+}
+
+/// Speed-ups of the search, all on by default. They affect the search time, not the least time found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speedups {
+    /// Let kernels with equal fronts share one front and search them next to each other, so that exchanging their
+    /// points gives equal sums, which merge.
+    pub group: bool,
+    /// Improve the first answer by single exchanges, so that later stages can drop more.
+    pub exchange: bool,
+    /// Drop points that cannot be part of a better answer before the search.
+    pub fix: bool,
+    /// Drop partial sums whose relaxation does not beat the best answer.
+    pub bound: bool,
+    /// Drop partial sums that others beat in both workspace and time.
+    pub dominance: bool,
+    /// Run narrow searches before the full one, because a better answer makes the full search far smaller.
+    pub beam: bool,
+}
+
+impl Speedups {
+    /// Everything off: plain enumeration.
+    pub const NONE: Speedups =
+        Speedups { group: false, exchange: false, fix: false, bound: false, dominance: false, beam: false };
+}
+
+impl Default for Speedups {
+    fn default() -> Speedups {
+        Speedups { group: true, exchange: true, fix: true, bound: true, dominance: true, beam: true }
+    }
+}
 
 pub(super) struct Limits {
     /// The most sums to keep per kernel; beyond it, the sums with the least bounds are dropped.
