@@ -77,7 +77,7 @@ impl Kernel {
         };
         let kernel = Kernel {
             layers: SwapCell::default(),
-            trial: Trial::new(alike),
+            trial: Trial::new(alike.iter().map(|kernel| &kernel.trial)),
             question,
             terms,
             framework_time: framework_time.map(OnceLock::from).unwrap_or_default(),
@@ -388,7 +388,7 @@ mod tests {
         let of = |problem: &str| kernel_reporting(problem, Answer::Ours(configuration(64)), Some(Bytes(512)), &kernels);
         let (one, other) = (of("forward n4 c3 h8 w8 k4 r3 s3 f32"), of("forward n4 c5 h8 w8 k4 r3 s3 f32"));
         // A second choice for the same convolution puts the first one on trial.
-        Trial::new(std::slice::from_ref(&one));
+        Trial::new(std::iter::once(&one.trial));
         (0..3).for_each(|_| one.count());
         assert_eq!((one.calls(), one.replaced_calls()), (3, 0));
         other.count();

@@ -7,12 +7,9 @@
 //! ```
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tightfit_conv::Problem;
-
-use super::Kernel;
 
 /// Numbers the stretches of executions of one convolution, over all threads.
 static STRETCHES: AtomicU64 = AtomicU64::new(1);
@@ -33,12 +30,14 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Of a new kernel; these are for the same convolution.
-    pub fn new(alike: &[Arc<Kernel>]) -> Trial {
-        for kernel in alike {
-            kernel.trial.is_contested.store(true, Ordering::Relaxed);
+    /// Of a new choice beside these, which are for the same convolution.
+    pub fn new<'a>(others: impl Iterator<Item = &'a Trial>) -> Trial {
+        let mut is_contested = false;
+        for other in others {
+            other.is_contested.store(true, Ordering::Relaxed);
+            is_contested = true;
         }
-        Trial { is_contested: AtomicBool::new(!alike.is_empty()), ..Trial::default() }
+        Trial { is_contested: AtomicBool::new(is_contested), ..Trial::default() }
     }
 
     /// Whether the choice is still executed, or is the only one.
