@@ -77,8 +77,10 @@ const CRATES: &[Crate] = &[
     Crate {
         name: "cuda",
         layers: &[
-            // Raw calls, the libraries that they are found in, and the error that both give.
-            &["sys", "error", "load", "call"],
+            &["sys", "version"],
+            &["error"],
+            &["call"],
+            &["load"],
             &["safe"],
             &["convolution", "kernels"],
             // The backend, the layers on its session, and the doctor's descriptions of libraries.
