@@ -79,37 +79,20 @@ fn caches_can_be_exported_imported_and_merged() {
 
 #[test]
 fn decisions_are_exported_and_imported_beside_measurements() {
-    let one = Folder::new();
-    let two = Folder::new();
+    let [one, two, third] = [(); 3].map(|()| Folder::new());
     one.succeed("profile lenet --batch 4 --workspace 1MiB --sizes undivided");
-    let row = |folder: &Folder| -> (String, Option<i64>) {
-        let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
-        let rows = "SELECT configuration, framework_ns FROM decision";
-        database.query_row(rows, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
-    };
     let alter = |folder: &Folder, statement: &str| {
         let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
-        assert_eq!(database.execute(statement, []).unwrap(), 1, "{statement}");
+        database.execute(statement, []).unwrap()
     };
-    alter(
-        &one,
-        "INSERT INTO decision SELECT name || ' (' || library || ', ' || threads || ' threads)',
-            'forward n4 c3 h8 w8 k4 r3 s3 f32', 'gemm 0 limit 0', 'null', 70, 1 FROM device",
-    );
-    let file = one.path().join("lenet.jsonl");
-    one.succeed(&format!("cache export {}", file.display()));
-    let lines = fs::read_to_string(&file).unwrap();
-    let imported = two.succeed(&format!("cache import {}", file.display()));
+    let decision = "INSERT INTO decision SELECT name || ' (' || library || ', ' || threads || ' threads)',
+            'forward n4 c3 h8 w8 k4 r3 s3 f32', 'gemm 0 limit 0', 'null', 70, 1 FROM device";
+    assert_eq!(alter(&one, decision), 1);
+    let file = one.path().join("lenet.jsonl").display().to_string();
+    one.succeed(&format!("cache export {file}"));
+    let imported = two.succeed(&format!("cache import {file}"));
     assert!(imported.contains(" measurements and 1 decision from 1 device"), "{imported}");
     assert!(imported.contains("new_decisions"), "{imported}");
-    assert_eq!(row(&two), row(&one));
-    // Entries of the cache stay when files and caches are merged into it.
-    alter(&two, "UPDATE decision SET framework_ns = 60");
-    let [file, cache] = [&file, &one.path().join("cache.db")].map(|path| path.display().to_string());
-    two.succeed(&format!("cache import {file}"));
-    two.succeed(&format!("cache merge {cache}"));
-    assert_eq!(row(&two), ("null".to_owned(), Some(60)));
-    // Only an unfinished decision is replaced, and only by a finished one.
     let counts = |command: &str| {
         let imported = &json(&two.succeed(&format!("{command} --format json")))[0];
         let of = |name: &str| imported[format!("{name}_decisions")].as_u64().unwrap();
@@ -121,68 +104,21 @@ fn decisions_are_exported_and_imported_beside_measurements() {
         let state = decisions[0]["state"].as_str().unwrap().to_owned();
         (devices[0]["decisions"].as_u64().unwrap(), devices[0]["unfinished"].as_u64().unwrap(), state)
     };
-    assert_eq!(counts(&format!("cache import {file}")), [0, 0, 1, 0]);
-    assert_eq!(listed(), (1, 0, "finished".to_owned()));
-    alter(&two, "UPDATE decision SET is_final = 0");
+    let merge = format!("cache merge {}", one.path().join("cache.db").display());
+    assert_eq!((counts(&merge), listed()), ([0, 0, 1, 0], (1, 0, "finished".to_owned())));
+    assert_eq!(alter(&two, "UPDATE decision SET is_final = 0"), 1);
     assert_eq!(listed(), (1, 1, "unfinished".to_owned()));
-    let finished = one.path().join("cache.db");
-    alter(&one, "UPDATE decision SET is_final = 0");
-    assert_eq!(counts(&format!("cache merge {}", finished.display())), [0, 0, 1, 1]);
-    assert_eq!(row(&two), ("null".to_owned(), Some(60)));
-    alter(&one, "UPDATE decision SET is_final = 1");
-    assert_eq!(counts(&format!("cache merge {}", finished.display())), [0, 1, 0, 0]);
-    assert_eq!((row(&two), listed()), (row(&one), (1, 0, "finished".to_owned())));
+    assert_eq!((counts(&merge), listed()), ([0, 1, 0, 0], (1, 0, "finished".to_owned())));
     // A cache with nothing but decisions is listed too.
-    let third = Folder::new();
     third.succeed(&format!("cache import {file}"));
-    let database = rusqlite::Connection::open(third.path().join("cache.db")).unwrap();
-    database.execute("DELETE FROM measurement", []).unwrap();
-    drop(database);
+    alter(&third, "DELETE FROM measurement");
     let devices = json(&third.succeed("cache list --format json"));
-    assert_eq!(
-        (devices[0]["measurements"].as_u64(), devices[0]["decisions"].as_u64()),
-        (Some(0), Some(1)),
-        "{devices}"
-    );
+    let listed = (devices[0]["measurements"].as_u64(), devices[0]["decisions"].as_u64());
+    assert_eq!(listed, (Some(0), Some(1)), "{devices}");
     // A replay has no use for decisions.
     let optimize = "optimize lenet --batch 4 --workspace 1MiB --sizes undivided --format csv";
     let replayed = one.succeed(&format!("{optimize} --backend replay:{file}"));
     assert_eq!(replayed, one.succeed(optimize));
-    let broken = lines
-        .replace("\"configuration\":null", "\"configuration\":{\"parts\":[],\"cost\":{\"time\":0,\"workspace\":0}}");
-    assert_ne!(broken, lines);
-    fs::write(&file, broken).unwrap();
-    let message = two.fail(&format!("cache import {file}"), 1);
-    assert!(message.contains("add up to 0, not to the mini-batch of 4"), "{message}");
-}
-
-#[test]
-fn invalid_profile_changes_no_cache() {
-    let folder = Folder::new();
-    folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
-    let before = folder.measurements();
-    let bad = folder.path().join("bad.jsonl");
-    let shape = "forward c3 h8 w8 k4 r3 s3 f32";
-    let lines = |batch: &str, threads: &str, rows: &str| {
-        let head = r#"{"format":"tightfit-profile","version":1}"#;
-        let network = format!(r#"{{"network":{{"name":"n","batch":{batch},"layers":[["conv1","{shape}",4]]}}}}"#);
-        let device = format!(r#"{{"device":{{"backend":"cpu","name":"X","library":"y","threads":{threads}}}}}"#);
-        let problem = format!(r#"{{"problem":"{shape}","algorithm":"direct","notes":0,"rows":[{rows}]}}"#);
-        format!("{head}\n{network}\n{device}\n{problem}\n")
-    };
-    for (text, line) in [
-        (lines("18446744073709551615", "1", "[4,1000,0,0.0,3,null]"), "line 2"),
-        (lines("4", "9223372036854775808", "[4,1000,0,0.0,3,null]"), "line 3"),
-        (lines("4", "1", "[4,0,0,0.0,3,null]"), "line 4"),
-        (lines("4", "1", "[4,1000,0,1e308,3,null]"), "line 4"),
-    ] {
-        fs::write(&bad, text).unwrap();
-        let message = folder.fail(&format!("cache import {}", bad.display()), 1);
-        assert!(message.contains(line), "{message}");
-        folder.succeed(&format!("cache export {}", folder.path().join("all.jsonl").display()));
-        folder.succeed("cache list --layers");
-        assert_eq!(folder.measurements(), before);
-    }
 }
 
 #[test]
@@ -260,17 +196,4 @@ fn damaged_cache_is_named_and_left_unchanged() {
     assert_eq!(fs::read(&path).unwrap(), half);
     assert!(folder.succeed("doctor").contains("unusable"));
     folder.succeed("optimize lenet --batch 4 --workspace 1MiB --cache none");
-}
-
-#[test]
-fn cache_that_is_not_a_regular_file_is_refused() {
-    let folder = Folder::new();
-    let pipe = folder.path().join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for arguments in ["cache list", "optimize lenet --batch 2 --workspace 1MiB --backend cpu", "cache clear --yes"] {
-        for cache in [pipe.to_str().unwrap(), "/dev/null"] {
-            let message = folder.fail(&format!("{arguments} --cache {cache}"), 1);
-            assert!(message.contains(cache) && message.contains("not a regular file"), "{message}");
-        }
-    }
 }

@@ -35,27 +35,6 @@ fn killed_profile_keeps_its_measurements() {
 }
 
 #[test]
-fn two_processes_share_one_cache() {
-    let folder = Folder::new();
-    let start = || {
-        folder
-            .tightfit("profile lenet --batch 8 --workspace 1MiB --sizes all")
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap()
-    };
-    let children: Vec<Child> = (0..3).map(|_| start()).collect();
-    for child in children {
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-    }
-    let together = folder.measurements();
-    folder.succeed("profile lenet --batch 8 --workspace 1MiB --sizes all");
-    assert_eq!(folder.measurements(), together, "nothing was lost between them");
-}
-
-#[test]
 fn a_full_disk_loses_nothing() {
     let folder = Folder::new();
     folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");

@@ -46,52 +46,6 @@ fn closed_pipe() -> Stdio {
 }
 
 #[test]
-fn every_command_writes_into_pipes_and_devices() {
-    let folder = imported();
-    let plan = "plan lenet --batch 4 --budget 16MiB --assume";
-    let draw =
-        format!("optimize alexnet-1col --batch 256 --workspace 64MiB --layers conv2 --backend replay:{RECORDED}");
-    for (name, command) in [
-        ("network", "networks lenet --out".to_owned()),
-        ("export", "cache export".to_owned()),
-        ("page", format!("{plan} --html")),
-        ("trace", format!("{plan} --trace")),
-        ("plot", format!("{draw} --plot")),
-    ] {
-        let [null, pipe] = ["null", "pipe"].map(|kind| folder.path().join(format!("{name}-{kind}")));
-        symlink("/dev/null", &null).unwrap();
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let output = folder.run(&format!("{command} {}", null.display()));
-        assert!(output.status.success(), "{command}: {}", text(&output.stderr));
-        assert_eq!(fs::read_link(&null).unwrap(), Path::new("/dev/null"), "{command}");
-        assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device(), "{command}");
-
-        let unread = folder.run(&format!("{command} {}", pipe.display()));
-        let message = text(&unread.stderr);
-        assert_eq!(unread.status.code(), Some(1), "{command}: {message}");
-        assert!(message.contains("is a pipe that nobody reads"), "{command}: {message}");
-        // Opened for both, so that it is there before the command, and neither waits for the other.
-        let mut reader = File::options().read(true).write(true).open(&pipe).unwrap();
-        let mut child = folder.tightfit(&command);
-        let mut child = child.arg(&pipe).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let mut first = [0; 1];
-        reader.read_exact(&mut first).unwrap();
-        assert!(b"{<\x1f".contains(&first[0]), "{command}: {first:?}");
-        let mut rest = [0; 1 << 16];
-        let (sender, ended) = std::sync::mpsc::channel();
-        std::thread::spawn(
-            move || {
-                while reader.read(&mut rest).is_ok_and(|count| count > 0) && sender.send(()).is_ok() {}
-            },
-        );
-        wait_until("the pipe is written to the end", || child.try_wait().unwrap().is_some());
-        assert!(child.wait().unwrap().success(), "{command}");
-        drop(ended);
-        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo(), "{command}");
-    }
-}
-
-#[test]
 fn exporting_to_standard_output_writes_only_the_profile() {
     let folder = imported();
     let script = "echo before > out.jsonl; \"$tightfit\" cache export /dev/stdout >> out.jsonl; echo after >> out.jsonl
@@ -106,23 +60,6 @@ fn exporting_to_standard_output_writes_only_the_profile() {
     // A reader that goes away ends it quietly.
     let output = folder.shell("\"$tightfit\" cache export /dev/stdout | true; exit ${PIPESTATUS[0]}").output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
-}
-
-#[test]
-fn full_disk_leaves_only_the_old_file() {
-    let folder = Folder::new();
-    fs::write(folder.path().join("out"), "old").unwrap();
-    let plan = "plan lenet --batch 4 --budget 16MiB --assume";
-    for command in ["networks resnet152 --out out", &format!("{plan} --html out"), &format!("{plan} --trace out")] {
-        // Files may not grow past 4 KiB, which stops a program as a full disk does.
-        let limited = format!("trap '' XFSZ; ulimit -f 4; exec \"$tightfit\" {command}");
-        let output = folder.shell(&limited).output().unwrap();
-        let message = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{command}: {message}");
-        assert!(message.contains("out: cannot be written: a file of"), "{command}: {message}");
-        assert_eq!(fs::read_to_string(folder.path().join("out")).unwrap(), "old");
-        assert_eq!(parts(folder.path()), [""; 0], "{command}");
-    }
 }
 
 #[test]

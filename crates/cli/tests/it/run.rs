@@ -15,7 +15,8 @@ use crate::virtual_env::{NEWER, OURS, REAL, VirtualEnv, seen};
 #[test]
 fn settings_reach_the_command_as_environment_variables() {
     let place = VirtualEnv::new(REAL);
-    let output = place.run("--workspace 512MiB --sizes power-of-two --tune cached --devices 0,1 --exact-class", "env");
+    let options = "--workspace 512MiB --sizes power-of-two --tune cached --devices 0,1 --exact-class --deterministic";
+    let output = place.run(options, "env");
     let ours = place.path("preload/libtightfit_preload.so").display().to_string();
     for (name, expected) in [
         ("LD_PRELOAD", ours.as_str()),
@@ -25,6 +26,7 @@ fn settings_reach_the_command_as_environment_variables() {
         ("TIGHTFIT_TUNE", "cached"),
         ("TIGHTFIT_DEVICES", "0,1"),
         ("TIGHTFIT_EXACT_CLASS", "1"),
+        ("TIGHTFIT_DETERMINISTIC", "1"),
     ] {
         assert_eq!(seen(&output, name).as_deref(), Some(expected), "{name}");
     }
@@ -70,7 +72,9 @@ fn defaults_are_printed_and_paths_are_absolute() {
     assert_eq!(seen(&output, "TIGHTFIT_SIZES").as_deref(), Some("fit"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE").as_deref(), Some("measure"));
     assert_eq!(seen(&output, "TIGHTFIT_TUNE_BUDGET").as_deref(), Some("10s"));
-    assert_eq!(seen(&output, "TIGHTFIT_QUIET"), None);
+    for name in ["TIGHTFIT_QUIET", "TIGHTFIT_DETERMINISTIC"] {
+        assert_eq!(seen(&output, name), None, "{name}");
+    }
     let said = text(&place.run("-v", "env").stderr);
     assert!(said.contains("the workspace of the program's own choices") && said.contains("within 10s"), "{said}");
     assert!(text(&place.run("--quiet", "env").stderr).is_empty());
@@ -327,13 +331,6 @@ fn device_names_in_the_environment_are_not_passed_on() {
     assert_eq!(seen_with("0,1").as_deref(), Some("0,1"));
     assert_eq!(seen_with("0, 1").as_deref(), Some("0, 1"), "as the library reads it");
     assert_eq!(seen_with("K80,K80"), None);
-}
-
-#[test]
-fn deterministic_is_passed_on() {
-    let place = VirtualEnv::new(REAL);
-    assert_eq!(seen(&place.run("--deterministic", "env"), "TIGHTFIT_DETERMINISTIC").as_deref(), Some("1"));
-    assert_eq!(seen(&place.run("", "env"), "TIGHTFIT_DETERMINISTIC"), None);
 }
 
 #[test]

@@ -232,16 +232,6 @@ fn same_seed_gives_the_same_losses() {
 }
 
 #[test]
-fn interrupted_training_finishes_its_step_and_reports() {
-    let folder = Folder::on_cpu();
-    folder.succeed("plan digits-net --batch 8 --budget 8MiB --out plan.json");
-    let train = "train digits-net --plan plan.json --data digits --steps 1000000000 -v";
-    let (output, rest) = folder.interrupt(train, "step 3:");
-    assert!(rest.contains("interrupted after ") && rest.contains("of 1000000000 steps"), "{rest}");
-    assert!(output.contains("per step (median)"));
-}
-
-#[test]
 fn adamw_learns_within_a_plan_that_has_its_moments() {
     let folder = Folder::on_cpu();
     let plan = "plan digits-net --batch 32 --budget 8MiB --policy baseline";
