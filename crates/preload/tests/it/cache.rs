@@ -67,41 +67,6 @@ fn a_cache_of_any_name_stays_a_cache() {
 }
 
 #[test]
-fn caches_with_the_same_stem_are_independent() {
-    let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (folder.path().join("s.node1"), folder.path().join("s.node2"));
-    let first = measure(&one);
-    let second = measure(&two);
-    assert_eq!(measurements(&second), measurements(&first));
-    // A mark without its rows says nothing, whoever took them away.
-    alter(&two, "DELETE FROM measurement WHERE micro_batch > 1");
-    assert!(measurements(&measure(&two)) > 0);
-    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(names.iter().all(|name| !name.to_string_lossy().ends_with(".surveyed")), "{names:?}");
-}
-
-#[test]
-fn a_pipe_in_place_of_a_cache_does_not_stop_the_program() {
-    let folder = tempfile::tempdir().unwrap();
-    let cache = pipe(folder.path().join("cache.db"));
-    for tune in ["measure", "first", "cached"] {
-        let run = run(&cache, tune, "undivided");
-        assert!(run.errors.contains("continuing without a cache") && run.errors.contains("pipe"), "{}", run.errors);
-    }
-}
-
-#[test]
-fn a_search_ends_where_the_cache_says_more_workspace_than_the_library() {
-    let folder = tempfile::tempdir().unwrap();
-    let cache = folder.path().join("cache.db");
-    let first = run(&cache, "first", "fit");
-    alter(&cache, "UPDATE measurement SET workspace_bytes = workspace_bytes + 65537");
-    let again = run(&cache, "first", "fit");
-    assert_eq!(measurements(&again), measurements(&first));
-    assert_eq!(again.workspace(), first.workspace());
-}
-
-#[test]
 fn measurements_with_outdated_workspaces_are_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache.db");

@@ -107,47 +107,6 @@ fn layers_have_the_names_that_the_program_gives() {
 }
 
 #[test]
-fn two_processes_save_layer_names_in_one_cache() {
-    let folder = tempfile::tempdir().unwrap();
-    let cache = folder.path().join("cache.db");
-    let run = |arguments: &str| {
-        let variables = [("WORKSPACE", "64KiB"), ("TUNE", "cached"), ("CACHE", cache.to_str().unwrap())];
-        let run = Client::new(Form::Loaded, &format!("engine=2 {arguments}")).preloaded(&variables).run();
-        assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
-    };
-    std::thread::scope(|threads| {
-        for arguments in ["layer=features.3", "", "layer=features.3", "layer=features.5 n=9", "op=filter", "op=filter"]
-        {
-            threads.spawn(|| run(arguments));
-        }
-    });
-    let networks = Cache::open_read_only(&cache).unwrap().networks().unwrap();
-    let [program] = &networks[..] else { panic!("{networks:?}") };
-    let mut layers = program.layers.clone();
-    layers.sort();
-    let kernel = |name: &str, operation: &str, batch| {
-        (name.to_owned(), format!("{operation} c8 h9 w9 k8 r3 s3 pad1 f32"), batch)
-    };
-    let expected =
-        [kernel("", "backward-filter", 7), kernel("features.3", "forward", 7), kernel("features.5", "forward", 9)];
-    assert_eq!((program.name.as_str(), &layers[..]), ("Loaded", &expected[..]));
-}
-
-#[test]
-fn without_a_usable_cache_names_are_in_the_report_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("file");
-    std::fs::write(&file, "").unwrap();
-    let cache = file.join("cache.db");
-    let variables = [("WORKSPACE", "64KiB"), ("TUNE", "cached"), ("CACHE", cache.to_str().unwrap())];
-    let run = Client::new(Form::Loaded, "engine=2 layer=features.3").preloaded(&variables).run();
-    run.assert_gives(&alone("engine=2").output, "without a cache");
-    assert_eq!(run.kernels()[0]["name"], "features.3");
-    assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
-    assert!(run.errors.contains("continuing without a cache"), "{}", run.errors);
-}
-
-#[test]
 fn a_file_that_is_not_a_cache_is_reported_once_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cache.db");
