@@ -11,7 +11,7 @@ use tightfit_cuda::{CudaBackend, Options};
 use tightfit_network::Shape;
 use tightfit_test_support::mocks::Mocks;
 
-use crate::layers_last::{FORMS, WRITES, assert_near, numbers, read, region, rounding, run};
+use crate::layers::{FORMS, WRITES, assert_near, numbers, read, region, rounding, run};
 
 const CASES: [(Storage, Layout); 5] = [
     (Storage::F32, Layout::Nchw),

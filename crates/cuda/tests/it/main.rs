@@ -5,7 +5,6 @@ mod concurrent;
 mod device;
 mod failures;
 mod layers;
-mod layers_last;
 mod layers_norm;
 mod loading;
 mod reference;
