@@ -279,18 +279,6 @@ fn a_settled_cache_can_be_copied_as_one_file() {
 }
 
 #[test]
-fn clearing_is_by_device() {
-    let folder = folder();
-    let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
-    for name in ["NVIDIA H200", "NVIDIA A100"] {
-        cache.keep(&device(name), &problem(4), &measurement("gemm", 4, 1)).unwrap();
-    }
-    assert_eq!(cache.clear(Some("H200")).unwrap(), 1);
-    assert_eq!(cache.summary().unwrap().len(), 1);
-    assert_eq!(cache.clear(None).unwrap(), 1);
-}
-
-#[test]
 fn a_profile_cut_anywhere_is_refused() {
     let folder = folder();
     let mut recording = Recording::new(device("a"));
@@ -327,16 +315,4 @@ fn a_profile_without_a_line_count_is_read_unchecked() {
     assert_eq!(Recording::read(&file).unwrap(), [recording]);
     fs::write(&file, text.replace(r#""lines":2"#, r#""lines":1"#)).unwrap();
     assert!(Recording::read(&file).unwrap_err().to_string().contains("announces 1"));
-}
-
-#[test]
-fn a_profile_that_cannot_be_written_leaves_the_old_one() {
-    let folder = folder();
-    let file = folder.path().join("profile.jsonl");
-    Recording::write(&file, &[Recording::new(device("a"))]).unwrap();
-    let before = fs::read(&file).unwrap();
-    let beside = folder.path().join("none").join("profile.jsonl");
-    let error = Recording::write(&beside, &[Recording::new(device("b"))]).unwrap_err();
-    assert!(error.to_string().contains("cannot be written"), "{error}");
-    assert_eq!(fs::read(&file).unwrap(), before);
 }

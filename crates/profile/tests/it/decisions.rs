@@ -269,26 +269,3 @@ fn an_import_only_replaces_unfinished_decisions_by_finished_ones() {
     import(&cache, &recordings);
     assert_eq!(cache.decision(&device("a"), &key()).unwrap(), Some(decision()), "a damaged row is none");
 }
-
-#[test]
-fn many_processes_decide_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("cache.db");
-    std::thread::scope(|threads| {
-        for rank in 0..6 {
-            let path = &path;
-            threads.spawn(move || {
-                let cache = open(path);
-                for batch in 6..16 {
-                    let key = DecisionKey { problem: problem(batch), base: 1 << rank, ..key() };
-                    let kept = Decision { configuration: None, ..decision() };
-                    cache.keep_decision(&device("a"), &key, &kept).unwrap();
-                    assert_eq!(cache.decision(&device("a"), &key).unwrap(), Some(kept));
-                }
-            });
-        }
-    });
-    let count: i64 =
-        Connection::open(&path).unwrap().query_row("SELECT count(*) FROM decision", [], |row| row.get(0)).unwrap();
-    assert_eq!(count, 60);
-}
