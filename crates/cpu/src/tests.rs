@@ -266,12 +266,7 @@ fn sliced(
     let algorithm = Algorithm::new(name);
     let ranges = Cuts::new(problem, dimension).ranges(size);
     let slices = Slices::new(dimension, ranges.iter().map(|range| (range.len(), algorithm.clone()))).ok()?;
-    let whole = Candidate {
-        micro_batch: problem.batch(),
-        algorithm: slices.into(),
-        time: Nanos(1),
-        workspace: Bytes::UNLIMITED,
-    };
+    let whole = Candidate::new(slices.into(), problem.batch(), Nanos(1), Bytes::UNLIMITED);
     let calls = Configuration::new(vec![whole.clone()], DivisionCost::default()).calls(problem).ok()?;
     let workspaces = calls.iter().map(|call| cpu.workspace(&call.part.problem, &call.algorithm).ok());
     let workspace = workspaces.collect::<Option<Vec<Bytes>>>()?.into_iter().max()?;

@@ -25,11 +25,13 @@ fn candidates(batch: usize) -> Vec<Candidate> {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"].map(Algorithm::new);
     let sizes = (1..=batch).flat_map(|size| names.iter().zip(1..).map(move |name| (size as u64, name)));
     sizes
-        .map(|(size, (name, speed))| Candidate {
-            algorithm: name.clone(),
-            micro_batch: size as usize,
-            time: Nanos(20_000 + size * 40_000 / speed + size * 7919 % 997 * 10),
-            workspace: Bytes((speed - 1) * (size * 500_000 + size * 104_729 % 9973)),
+        .map(|(size, (name, speed))| {
+            Candidate::new(
+                name.clone(),
+                size as usize,
+                Nanos(20_000 + size * 40_000 / speed + size * 7919 % 997 * 10),
+                Bytes((speed - 1) * (size * 500_000 + size * 104_729 % 9973)),
+            )
         })
         .collect()
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use tightfit_conv::{Algorithm, Device, Measurement, Notes, optimize};
+use tightfit_conv::{Algorithm, Device, Measurement, optimize};
 use tightfit_profile::mixed::{StepOptions, split_network};
 use tightfit_profile::{Cache, Model, step_name};
 use tightfit_units::{Bytes, Nanos};
@@ -82,14 +82,8 @@ pub fn record_steps(
     let device = Device { backend, name, library, threads: 0 };
     let step = |&(micro_batch, us, memory, repeats): &(usize, f64, u64, u32)| {
         Ok(Measurement {
-            algorithm: Algorithm::new("training-step"),
-            micro_batch,
-            time: time(us)?,
-            single: None,
-            workspace: Bytes(memory),
-            spread: 0.0,
             repeats,
-            notes: Notes::NONE,
+            ..Measurement::once(Algorithm::new("training-step"), micro_batch, time(us)?, Bytes(memory))
         })
     };
     let steps: Vec<Measurement> = steps.iter().map(step).collect::<PyResult<_>>()?;

@@ -33,6 +33,11 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// An algorithm on this number of samples, with its time and workspace.
+    pub fn new(algorithm: Algorithm, micro_batch: usize, time: Nanos, workspace: Bytes) -> Candidate {
+        Candidate { algorithm, micro_batch, time, workspace }
+    }
+
     /// Calls of the library: one, or one for each slice.
     pub fn calls(&self) -> usize {
         self.algorithm.slices().map_or(1, |slices| slices.len())

@@ -89,13 +89,22 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// A measurement of one call, without notes.
+    pub fn once(algorithm: Algorithm, micro_batch: usize, time: Nanos, workspace: Bytes) -> Measurement {
+        Measurement {
+            algorithm,
+            micro_batch,
+            time,
+            single: None,
+            workspace,
+            spread: 0.0,
+            repeats: 1,
+            notes: Notes::NONE,
+        }
+    }
+
     /// The measurement as a candidate for configurations.
     pub fn candidate(&self) -> Candidate {
-        Candidate {
-            algorithm: self.algorithm.clone(),
-            micro_batch: self.micro_batch,
-            time: self.time,
-            workspace: self.workspace,
-        }
+        Candidate::new(self.algorithm.clone(), self.micro_batch, self.time, self.workspace)
     }
 }

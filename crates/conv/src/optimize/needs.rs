@@ -64,12 +64,7 @@ mod tests {
     use crate::{Algorithm, Candidate, DivisionCost};
 
     fn front(points: &[(u64, u64)]) -> Vec<Configuration> {
-        let point = |&(bytes, nanos): &(u64, u64)| Candidate {
-            algorithm: Algorithm::new("a"),
-            micro_batch: 1,
-            time: Nanos(nanos),
-            workspace: Bytes(bytes),
-        };
+        let point = |&(bytes, nanos): &(u64, u64)| Candidate::new(Algorithm::new("a"), 1, Nanos(nanos), Bytes(bytes));
         points.iter().map(|p| Configuration::new(vec![point(p)], DivisionCost::default())).collect()
     }
 

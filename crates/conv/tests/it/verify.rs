@@ -86,12 +86,8 @@ fn problem() -> Problem {
 }
 
 fn configuration(parts: &[(usize, &str)]) -> Configuration {
-    let part = |&(micro_batch, name): &(usize, &str)| Candidate {
-        algorithm: Algorithm::new(name),
-        micro_batch,
-        time: Nanos(1),
-        workspace: Bytes(8),
-    };
+    let part =
+        |&(micro_batch, name): &(usize, &str)| Candidate::new(Algorithm::new(name), micro_batch, Nanos(1), Bytes(8));
     Configuration::new(parts.iter().map(part).collect(), DivisionCost::default())
 }
 

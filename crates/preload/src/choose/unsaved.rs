@@ -95,14 +95,8 @@ mod tests {
         let device = Device { backend: "cuda".into(), name: "a".into(), library: "1".into(), threads: 0 };
         let measured = |algorithm: &str| {
             let measurement = Measurement {
-                algorithm: Algorithm::new(algorithm),
-                micro_batch: 4,
-                time: Nanos(5),
-                single: None,
-                workspace: Bytes::ZERO,
-                spread: 0.0,
-                repeats: 1,
                 notes: Notes(0),
+                ..Measurement::once(Algorithm::new(algorithm), 4, Nanos(5), Bytes::ZERO)
             };
             Entry::Measured(problem, vec![measurement])
         };

@@ -179,12 +179,7 @@ mod tests {
     }
 
     fn configuration(problem: &Problem, algorithm: &str) -> Configuration {
-        let part = Candidate {
-            micro_batch: problem.batch(),
-            algorithm: Algorithm::new(algorithm),
-            time: Nanos(1),
-            workspace: Bytes::ZERO,
-        };
+        let part = Candidate::new(Algorithm::new(algorithm), problem.batch(), Nanos(1), Bytes::ZERO);
         Configuration::new(vec![part], DivisionCost::default())
     }
 }

@@ -103,12 +103,7 @@ mod tests {
 
     #[test]
     fn a_configuration_takes_its_measured_time() {
-        let part = |time| Candidate {
-            micro_batch: 2,
-            algorithm: Algorithm::new("gemm"),
-            time: Nanos(time),
-            workspace: Bytes(8),
-        };
+        let part = |time| Candidate::new(Algorithm::new("gemm"), 2, Nanos(time), Bytes(8));
         let cost = DivisionCost { time: Nanos(50), workspace: Bytes(1) };
         let ours = timed(Configuration::new(vec![part(100), part(100)], cost), Nanos(500));
         assert_eq!((ours.time(), ours.cost().time, ours.parts()[0].time), (Nanos(500), Nanos(100), Nanos(200)));

@@ -128,38 +128,22 @@ fn transform(notes: Notes) -> Option<Notes> {
 #[cfg(test)]
 mod tests {
     use tightfit_conv::Candidate;
-    use tightfit_conv::backend::Scale;
-    use tightfit_cuda::Chosen;
-    use tightfit_profile::survey::{Divide, Sizes};
     use tightfit_units::{Bytes, Nanos};
 
     use super::*;
-    use crate::kernel::bits;
-    use crate::settings::{Limit, Tune};
+    use crate::kernel::samples;
+    use crate::settings::Limit;
 
     fn question() -> Question {
-        Question {
-            device: 0,
-            problem: "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap(),
-            chosen: Chosen { algorithm: Algorithm::new("own"), workspace: Bytes(512), notes: Notes::NONE },
-            admitted: Notes::NONE,
-            factors: bits(Scale::OVERWRITE),
-            base: 16,
-        }
+        samples::question("own")
     }
 
     fn terms(is_auto: bool) -> Terms {
-        let limit = Limit::PerKernel(Bytes(512));
-        Terms { limit, sizes: Sizes::Fit, divide: Divide::Both, tune: Tune::Measure, is_auto }
+        Terms { is_auto, ..samples::terms(Limit::PerKernel(Bytes(512))) }
     }
 
     fn configuration(algorithms: [&str; 2], time: u64) -> Configuration {
-        let part = |algorithm| Candidate {
-            micro_batch: 2,
-            algorithm: Algorithm::new(algorithm),
-            time: Nanos(time),
-            workspace: Bytes(8),
-        };
+        let part = |algorithm| Candidate::new(Algorithm::new(algorithm), 2, Nanos(time), Bytes(8));
         Configuration::new(algorithms.map(part).into(), DivisionCost::default())
     }
 

@@ -5,6 +5,8 @@ mod active_choice;
 mod index;
 mod order;
 mod question;
+#[cfg(test)]
+pub mod samples;
 mod trial;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -310,28 +312,18 @@ fn address(limits: &Limits) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_conv::backend::Scale;
-    use tightfit_conv::{Algorithm, Candidate, Configuration, DivisionCost, Notes};
-    use tightfit_cuda::Chosen;
-    use tightfit_profile::survey::Divide;
+    use tightfit_conv::Configuration;
 
+    use super::samples::{planned, question};
     use super::*;
     use crate::settings::Tune;
 
     fn configuration(bytes: u64) -> Configuration {
-        let part =
-            Candidate { micro_batch: 4, algorithm: Algorithm::new("gemm"), time: Nanos(1), workspace: Bytes(bytes) };
-        Configuration::new(vec![part], DivisionCost::default())
+        samples::configuration("gemm", 1, bytes)
     }
 
     fn terms(limit: u64) -> Terms {
-        Terms {
-            limit: Limit::PerKernel(Bytes(limit)),
-            sizes: Sizes::Fit,
-            divide: Divide::Both,
-            tune: Tune::Measure,
-            is_auto: false,
-        }
+        samples::terms(Limit::PerKernel(Bytes(limit)))
     }
 
     fn kernel(answer: Answer) -> Arc<Kernel> {
@@ -343,23 +335,8 @@ mod tests {
     }
 
     fn kernel_reporting(problem: &str, answer: Answer, reported: Option<Bytes>, kernels: &Kernels) -> Arc<Kernel> {
-        let question = Question {
-            device: 0,
-            problem: problem.parse().unwrap(),
-            chosen: Chosen { algorithm: Algorithm::new("fft"), workspace: Bytes(512), notes: Notes::NONE },
-            admitted: Notes::NONE,
-            factors: bits(Scale::OVERWRITE),
-            base: 16,
-        };
-        let planned = Planned {
-            question,
-            terms: terms(1024),
-            layers: vec![None],
-            answer,
-            reported,
-            is_open: false,
-            framework_time: None,
-        };
+        let question = Question { problem: problem.parse().unwrap(), ..question("fft") };
+        let planned = Planned { reported, ..planned(question, terms(1024), answer) };
         kernels.keep(planned, &Limits::default(), true)
     }
 

@@ -295,49 +295,17 @@ impl Total {
 
 #[cfg(test)]
 mod tests {
-    use tightfit_conv::{Algorithm, Candidate, DivisionCost, Notes};
-    use tightfit_cuda::Chosen;
-    use tightfit_profile::survey::{Divide, Sizes};
-
     use super::*;
-    use crate::kernel::{Answer, Kernels, Planned, Question, bits};
+    use crate::kernel::samples::{configuration, planned, question, terms};
+    use crate::kernel::{Answer, Kernels};
     use crate::limits::Limits;
-    use crate::settings::{Limit, Terms, Tune};
-
-    fn configuration(algorithm: &str, bytes: u64) -> Configuration {
-        let (algorithm, workspace) = (Algorithm::new(algorithm), Bytes(bytes));
-        let part = Candidate { micro_batch: 4, algorithm, time: Nanos(1), workspace };
-        Configuration::new(vec![part], DivisionCost::default())
-    }
+    use crate::settings::Limit;
 
     #[test]
     fn a_kernel_that_refuses_everything_stops_taking_memory() {
-        let (provisional, fast) = (configuration("gemm", 512), configuration("fft", 1024));
-        let question = Question {
-            device: 0,
-            problem: "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap(),
-            chosen: Chosen { algorithm: Algorithm::new("gemm"), workspace: Bytes(512), notes: Notes::NONE },
-            admitted: Notes::NONE,
-            factors: bits(Scale::OVERWRITE),
-            base: 16,
-        };
-        let provisional = Arc::new(provisional);
+        let (provisional, fast) = (Arc::new(configuration("gemm", 1, 512)), configuration("fft", 1, 1024));
         let share = TotalOptions { provisional: provisional.clone(), front: vec![fast.clone()] };
-        let planned = Planned {
-            question,
-            terms: Terms {
-                limit: Limit::Total(Bytes(4096)),
-                sizes: Sizes::Fit,
-                divide: Divide::Both,
-                tune: Tune::Measure,
-                is_auto: false,
-            },
-            layers: vec![None],
-            answer: Answer::Shared(share),
-            reported: None,
-            is_open: false,
-            framework_time: None,
-        };
+        let planned = planned(question("gemm"), terms(Limit::Total(Bytes(4096))), Answer::Shared(share));
         let kernel = Kernels::default().keep(planned, &Limits::default(), false);
         let mut total = Total {
             memory: DevicePtr(0),

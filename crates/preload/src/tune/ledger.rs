@@ -95,14 +95,9 @@ impl Ledger {
         let notes = self.notes(&algorithm);
         let time = time.max(Nanos(1));
         let measurement = Measurement {
-            algorithm: algorithm.clone(),
-            micro_batch: problem.batch(),
-            time,
             single: Some(time),
-            workspace,
-            spread: 0.0,
-            repeats: 1,
             notes,
+            ..Measurement::once(algorithm.clone(), problem.batch(), time, workspace)
         };
         self.new.push((problem, measurement.clone()));
         self.measured.insert((problem, algorithm), Some(measurement));
@@ -380,12 +375,7 @@ mod tests {
         let whole: Problem = "forward n7 c4 h8 w8 k4 r3 s3 pad1 f32".parse().unwrap();
         let mut ledger = Ledger::new(&whole, Vec::new(), None);
         let gemm = Algorithm::new("gemm");
-        let part = |micro_batch: usize| Candidate {
-            micro_batch,
-            algorithm: gemm.clone(),
-            time: Nanos::ZERO,
-            workspace: Bytes::ZERO,
-        };
+        let part = |micro_batch: usize| Candidate::new(gemm.clone(), micro_batch, Nanos::ZERO, Bytes::ZERO);
         let guess = Configuration::new([3, 2, 2].map(part).to_vec(), DivisionCost::default());
         for (size, took, known) in [(2, 20, None), (3, 30, Some(Nanos(70)))] {
             let block = whole.with_batch(size).unwrap();

@@ -12,11 +12,8 @@ use crate::survey::{Divide, Sizes};
 
 /// A configuration of `(micro-batch, algorithm, time in µs, workspace in MiB)`.
 pub fn configuration(parts: &[(usize, &str, u64, u64)]) -> Configuration {
-    let candidate = |&(micro_batch, algorithm, us, mib): &(usize, &str, u64, u64)| Candidate {
-        micro_batch,
-        algorithm: Algorithm::new(algorithm),
-        time: Nanos(us * 1000),
-        workspace: Bytes::mib(mib),
+    let candidate = |&(micro_batch, algorithm, us, mib): &(usize, &str, u64, u64)| {
+        Candidate::new(Algorithm::new(algorithm), micro_batch, Nanos(us * 1000), Bytes::mib(mib))
     };
     Configuration::new(parts.iter().map(candidate).collect(), DivisionCost::default())
 }

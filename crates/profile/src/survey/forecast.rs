@@ -197,14 +197,9 @@ impl Backend for Predictor<'_> {
         })?;
         self.found.measurements += 1;
         Ok(Measurement {
-            algorithm: algorithm.clone(),
-            micro_batch: problem.batch(),
-            time,
-            single: None,
-            workspace,
-            spread: 0.0,
             repeats: repeated.repeats,
             notes: Default::default(),
+            ..Measurement::once(algorithm.clone(), problem.batch(), time, workspace)
         })
     }
 

@@ -30,14 +30,9 @@ fn divided(version: &str, deterministic: bool, exact_class: bool) -> String {
     let mut recording = Recording::new(device);
     for (name, notes, micro_batch, time, workspace) in ROWS {
         let measurement = Measurement {
-            algorithm: Algorithm::new(name),
-            micro_batch,
-            time: Nanos(time),
-            single: None,
-            workspace: Bytes(workspace),
-            spread: 0.0,
             repeats: 3,
             notes,
+            ..Measurement::once(Algorithm::new(name), micro_batch, Nanos(time), Bytes(workspace))
         };
         recording.add(&problem().shape(), measurement);
     }

@@ -15,7 +15,8 @@ use tightfit_profile::survey::{Env, Scope, Sizes, Survey, survey};
 use tightfit_profile::{Cache, Recording, Replay};
 use tightfit_units::{Bytes, Error, Nanos};
 
-use crate::stale::{self, BATCH, Fake, row, table};
+use crate::mixed::measurement;
+use crate::stale::{self, BATCH, Fake, table};
 
 /// A recorded device that gives a candidate up if it loses to its bound, as the CUDA backend does: a long candidate after a
 /// single call, which launch gaps lengthen, and a short one after a series of calls.
@@ -158,7 +159,7 @@ fn recorded(problem: &Problem, rows: &[(&str, usize, u64)]) -> Vec<Box<dyn Backe
     let device = Device { backend: "cuda".into(), name: "grouped".into(), library: "1".into(), threads: 0 };
     let mut recording = Recording::new(device);
     for &(algorithm, micro_batch, time) in rows {
-        recording.add(&problem.shape(), row(algorithm, micro_batch, time, 0));
+        recording.add(&problem.shape(), measurement(algorithm, micro_batch, time, 0));
     }
     vec![Box::new(Replay::of([recording]).unwrap())]
 }
@@ -214,7 +215,7 @@ fn an_answer_never_rests_on_a_single_call() {
     };
     // Measurements that other surveys gave up: `a0` seems slower than it is, and `a2` was measured with care.
     for (name, time, repeats) in [("a0", 11, 1), ("a1", 31, 1), ("a2", 12, 3)] {
-        let found = Measurement { repeats, ..row(name, BATCH, time, 0) };
+        let found = Measurement { repeats, ..measurement(name, BATCH, time, 0) };
         cache.keep(Fake::new(&today).device(), &stale::problem(BATCH), &found).unwrap();
     }
     assert_eq!(survey_again(), (vec![10, 31, 12], 1), "only the winner is measured again");

@@ -18,11 +18,8 @@ fn key(batch: usize) -> ComparisonKey {
 }
 
 fn configuration(time: u64, workspace: u64) -> Configuration {
-    let part = |micro_batch, algorithm: &str| Candidate {
-        micro_batch,
-        algorithm: Algorithm::new(algorithm),
-        time: Nanos(time),
-        workspace: Bytes(workspace),
+    let part = |micro_batch, algorithm: &str| {
+        Candidate::new(Algorithm::new(algorithm), micro_batch, Nanos(time), Bytes(workspace))
     };
     let cost = DivisionCost { time: Nanos(time), workspace: Bytes(512) };
     Configuration::new(vec![part(4, "engine2:k25=1"), part(2, "legacy:algo-1")], cost)

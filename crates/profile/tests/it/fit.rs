@@ -28,14 +28,8 @@ fn recording(rows: &[(usize, usize, u64, u64)]) -> Recording {
     let mut recording = Recording::new(device);
     for &(algorithm, micro_batch, time, workspace) in rows {
         let measurement = Measurement {
-            algorithm: Algorithm::new(&format!("a{algorithm}")),
-            micro_batch,
-            time: Nanos(time),
-            single: None,
-            workspace: Bytes(workspace),
-            spread: 0.0,
             repeats: 3,
-            notes: Notes::NONE,
+            ..Measurement::once(Algorithm::new(&format!("a{algorithm}")), micro_batch, Nanos(time), Bytes(workspace))
         };
         recording.add(&problem().shape(), measurement);
     }

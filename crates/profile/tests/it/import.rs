@@ -47,12 +47,7 @@ fn key() -> DecisionKey {
 }
 
 fn decision() -> Decision {
-    let part = |micro_batch| Candidate {
-        micro_batch,
-        algorithm: Algorithm::new("fft"),
-        time: Nanos(70),
-        workspace: Bytes(32),
-    };
+    let part = |micro_batch| Candidate::new(Algorithm::new("fft"), micro_batch, Nanos(70), Bytes(32));
     let cost = DivisionCost { time: Nanos(9), workspace: Bytes(8) };
     let configuration = Configuration::new(vec![part(3), part(1)], cost);
     Decision { configuration: Some(configuration), framework_time: Some(Nanos(300)), is_final: true }

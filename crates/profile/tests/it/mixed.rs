@@ -20,14 +20,8 @@ fn device(name: &str) -> Device {
 /// A measurement without notes.
 pub fn measurement(algorithm: &str, micro_batch: usize, time: u64, workspace: u64) -> Measurement {
     Measurement {
-        algorithm: Algorithm::new(algorithm),
-        micro_batch,
-        time: Nanos(time),
-        single: None,
-        workspace: Bytes(workspace),
-        spread: 0.0,
         repeats: 3,
-        notes: Notes::NONE,
+        ..Measurement::once(Algorithm::new(algorithm), micro_batch, Nanos(time), Bytes(workspace))
     }
 }
 

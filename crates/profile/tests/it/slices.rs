@@ -75,14 +75,13 @@ impl Backend for TwoAlgorithms {
             _ => 10,
         };
         Ok(Measurement {
-            algorithm: algorithm.clone(),
-            micro_batch: problem.batch(),
-            time: Nanos(20 + each * problem.output_len() as u64),
-            single: None,
-            workspace,
-            spread: 0.0,
             repeats: 3,
-            notes: Notes::NONE,
+            ..Measurement::once(
+                algorithm.clone(),
+                problem.batch(),
+                Nanos(20 + each * problem.output_len() as u64),
+                workspace,
+            )
         })
     }
 

@@ -16,6 +16,8 @@ use tightfit_profile::survey::{Env, Scope, Sizes, survey};
 use tightfit_profile::{Cache, Profiler, Store};
 use tightfit_units::{Bytes, Error, Nanos};
 
+use crate::mixed::measurement;
+
 pub(crate) const BATCH: usize = 12;
 
 pub(crate) fn problem(batch: usize) -> Problem {
@@ -96,24 +98,11 @@ impl Backend for Fake {
             .table
             .get(&(algorithm.name().to_owned(), problem.batch()))
             .ok_or_else(|| Fake::refused(problem, algorithm))?;
-        Ok(row(algorithm.name(), problem.batch(), time, workspace + self.excess))
+        Ok(measurement(algorithm.name(), problem.batch(), time, workspace + self.excess))
     }
 
     fn run(&mut self, _: &Problem, _: &Configuration, _: Tensors<'_>, _: Scale) -> Result<Run, Error> {
         unreachable!("nothing is run here")
-    }
-}
-
-pub(crate) fn row(algorithm: &str, micro_batch: usize, time: u64, workspace: u64) -> Measurement {
-    Measurement {
-        algorithm: Algorithm::new(algorithm),
-        micro_batch,
-        time: Nanos(time),
-        single: None,
-        workspace: Bytes(workspace),
-        spread: 0.0,
-        repeats: 3,
-        notes: Notes::NONE,
     }
 }
 
@@ -136,7 +125,8 @@ fn found(backend: Fake, cache: Option<Cache>, sizes: Sizes, limit: Limit) -> Res
 fn cache_of(folder: &tempfile::TempDir, rows: &Table) -> Cache {
     let cache = Cache::open(&folder.path().join("cache.db")).unwrap();
     let device = Fake::new(rows).device;
-    let rows: Vec<_> = rows.iter().map(|((name, size), (time, bytes))| row(name, *size, *time, *bytes)).collect();
+    let rows: Vec<_> =
+        rows.iter().map(|((name, size), (time, bytes))| measurement(name, *size, *time, *bytes)).collect();
     cache.keep_all(&device, &problem(1).shape(), &rows).unwrap();
     cache
 }

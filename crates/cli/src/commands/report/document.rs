@@ -256,11 +256,13 @@ fn configuration<'de, D: Deserializer<'de>>(from: D) -> Result<Configuration, D:
         time_us: Option<Nanos>,
         workspace_bytes: Bytes,
     }
-    let parts = Vec::<Part>::deserialize(from)?.into_iter().map(|part| Candidate {
-        micro_batch: part.micro_batch,
-        algorithm: Algorithm::new(&part.algorithm),
-        time: part.time_us.unwrap_or_default(),
-        workspace: part.workspace_bytes,
+    let parts = Vec::<Part>::deserialize(from)?.into_iter().map(|part| {
+        Candidate::new(
+            Algorithm::new(&part.algorithm),
+            part.micro_batch,
+            part.time_us.unwrap_or_default(),
+            part.workspace_bytes,
+        )
     });
     Ok(Configuration::new(parts.collect(), DivisionCost::default()))
 }

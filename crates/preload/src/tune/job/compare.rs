@@ -140,60 +140,38 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tightfit_conv::backend::Scale;
-    use tightfit_conv::{Algorithm, Candidate, Device, DivisionCost, Measurement, Notes, Problem};
-    use tightfit_cuda::Chosen;
+    use tightfit_conv::{Algorithm, Device, Measurement};
     use tightfit_profile::Admission;
-    use tightfit_profile::survey::{Divide, Sizes};
+    use tightfit_profile::survey::Sizes;
     use tightfit_units::Bytes;
 
     use super::*;
     use crate::judge::Errors;
-    use crate::kernel::{Answer, Kernel, Kernels, Planned, Question, bits};
+    use crate::kernel::samples::{planned, question, terms};
+    use crate::kernel::{Answer, Kernel, Kernels, Planned, samples};
     use crate::limits::Limits;
-    use crate::settings::{Limit, Terms, Tune};
+    use crate::settings::{Limit, Terms};
     use crate::tune::ledger::Ledger;
 
-    fn problem() -> Problem {
-        "forward n4 c3 h8 w8 k4 r3 s3 f32".parse().unwrap()
-    }
-
     fn configuration(algorithm: &str, time: u64) -> Configuration {
-        let algorithm = Algorithm::new(algorithm);
-        let part = Candidate { micro_batch: 4, algorithm, time: Nanos(time), workspace: Bytes(8) };
-        Configuration::new(vec![part], DivisionCost::default())
+        samples::configuration(algorithm, time, 8)
     }
 
     /// The framework's choice, of 512 bytes, and in its place within a limit perhaps a first guess.
     fn kernel(limit: u64, answer: Answer) -> Arc<Kernel> {
-        let question = Question {
-            device: 0,
-            problem: problem(),
-            chosen: Chosen { algorithm: Algorithm::new("own"), workspace: Bytes(512), notes: Notes::NONE },
-            admitted: Notes::NONE,
-            factors: bits(Scale::OVERWRITE),
-            base: 16,
-        };
-        let limit = Limit::PerKernel(Bytes(limit));
-        let terms = Terms { limit, sizes: Sizes::Undivided, divide: Divide::Both, tune: Tune::Measure, is_auto: false };
-        let (layers, reported) = (vec![None], Some(Bytes(64)));
-        let planned = Planned { question, terms, layers, answer, reported, is_open: true, framework_time: None };
-        Kernels::default().keep(planned, &Limits::default(), true)
+        let terms = Terms { sizes: Sizes::Undivided, ..terms(Limit::PerKernel(Bytes(limit))) };
+        let planned = planned(question("own"), terms, answer);
+        Kernels::default().keep(
+            Planned { reported: Some(Bytes(64)), is_open: true, ..planned },
+            &Limits::default(),
+            true,
+        )
     }
 
     fn job(kernel: &Arc<Kernel>) -> Job {
         let device = Device { backend: "cuda".into(), name: "a".into(), library: "1".into(), threads: 0 };
-        let gemm = Measurement {
-            algorithm: Algorithm::new("gemm"),
-            micro_batch: 4,
-            time: Nanos(9),
-            single: None,
-            workspace: Bytes(8),
-            spread: 0.0,
-            repeats: 1,
-            notes: Notes::NONE,
-        };
-        let ledger = Ledger::new(&problem(), vec![gemm], None);
+        let gemm = Measurement::once(Algorithm::new("gemm"), 4, Nanos(9), Bytes(8));
+        let ledger = Ledger::new(&kernel.question.problem, vec![gemm], None);
         Job::new(kernel.clone(), device, ledger, Errors::default(), Admission::default())
     }
 
