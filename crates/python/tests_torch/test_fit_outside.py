@@ -122,3 +122,49 @@ class Inferred(Layers):
 
 def test_tensors_of_inference_mode_are_read():
     assert all(compared(Inferred(), [torch.randn(2, 3, 16, 16) for _ in range(3)]))
+
+
+class Turned(nn.Module):
+    """Transposed convolutions, whose weights autocast casts inside the call."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.ConvTranspose2d(3 if at == 0 else 16, 16, 3, padding=1) for at in range(4))
+
+    def forward(self, x):
+        for convolution in self.convolutions:
+            x = torch.sigmoid(torch.tanh(convolution(x)))
+        return x
+
+
+def test_casts_of_autocast_stay_as_long_as_their_context():
+    """Weights are updated in a context: PyTorch computes with the casts that it made before. Another plan is made inside."""
+    model, x = Turned(), torch.randn(2, 3, 24, 24)
+    fitted = fitted_copy(model, x, 0.5)
+    found = []
+    for one in (model, fitted):
+        optimizer = torch.optim.SGD(one.parameters(), 1.0)
+        with torch.autocast("cpu", torch.bfloat16):
+            for step in range(4):
+                optimizer.zero_grad(set_to_none=step != 2)
+                one(x).float().square().mean().backward()
+                optimizer.step()
+                with torch.no_grad():
+                    found.append(one(x))
+        found.append(torch.cat([parameter.flatten() for parameter in one.parameters()]))
+    assert equal(found[:5], found[5:])
+
+
+def test_a_form_that_is_planned_inside_autocast_leaves_its_casts():
+    """Gradients of two calls add up in the one cast of a weight."""
+    model, x = Turned(), torch.randn(2, 3, 24, 24)
+    fitted = fitted_copy(model, x, 0.5)
+    for _ in range(2):
+        sides = []
+        for one in (model, fitted):
+            one.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = one(x).float().square().mean() + one(x[:, :, :16, :16]).float().square().mean()
+            loss.backward()
+            sides.append([parameter.grad for parameter in one.parameters()])
+        assert equal(*sides)

@@ -11,12 +11,13 @@ use super::rerun::copy_of;
 use super::tensors::{Torch, detached, identity, version};
 
 /// Kinds of calls, flags of `functions.py`: it casts inputs under autocast, updates running statistics, may draw random
-/// numbers; from `OPENED` on, the call is not noted as a whole. `DATA` is a look at the bytes of a tensor, which may be written then.
+/// numbers, is not noted as a whole, gives the bytes of a tensor away, which may be written then, or makes casts itself.
 pub const CASTS: u32 = 2;
 const STATISTICS: u32 = 8;
 const CHECKED: u32 = 16;
 pub const OPENED: u32 = 32;
 pub const DATA: u32 = 64;
+pub const CASTS_INSIDE: u32 = 128;
 
 /// A call that is about to run.
 pub struct Noted<'py> {

@@ -9,7 +9,7 @@ use pyo3::{PyTraverseError, PyVisit};
 
 use super::calls::{Held, Source, Value};
 use super::decide::Ended;
-use super::note::{CASTS, DATA, Noted, OPENED};
+use super::note::{CASTS, CASTS_INSIDE, DATA, Noted, OPENED};
 use super::tensors::{Settings, Torch, address, identity, storage, truth, version, view_of};
 
 /// The outputs that are noted in one storage before the table is cleared of tensors that are gone.
@@ -109,13 +109,15 @@ impl Notes {
         if !slf.borrow().on || flags & DATA == 0 && !truth(py, &torch.is_grad_enabled)? {
             return function.call(args, kwargs);
         }
-        if flags >= OPENED {
+        if flags & (OPENED | DATA) != 0 {
             let words = kwargs.map_or_else(|| PyDict::new(py), Clone::clone);
             return slf.call_method1(intern!(py, "_special"), (function, flags, args, words));
         }
         let mut args = args.clone();
-        if flags & CASTS != 0 && truth(py, &torch.is_any_autocast)? {
-            args = slf.call_method1(intern!(py, "cast"), (args,))?.cast_into()?;
+        if flags & (CASTS | CASTS_INSIDE) != 0 && truth(py, &torch.is_any_autocast)? {
+            if flags & CASTS != 0 {
+                args = slf.call_method1(intern!(py, "cast"), (args,))?.cast_into()?;
+            }
             if slf.call_method1(intern!(py, "_has_stale_casts"), (&args, kwargs))?.is_truthy()? {
                 return function.call(args, kwargs);
             }

@@ -50,24 +50,6 @@ class Noting(Notes, Parts):
                 stale |= active.cast_before.get(id(value), version) != version or active.cast_now.setdefault(id(value), version) != version
         return stale
 
-    def goes_on(self, bound: Any) -> bool:
-        """Whether the context of autocast goes on from the pass before: it still has a cast that was made for this question."""
-        before, bound.mark = bound.mark, None
-        if not torch.is_autocast_enabled(self.kind) or not torch.is_autocast_cache_enabled():
-            return False
-        casts: list[Tensor] = []
-        mark, other = before[:2] if before is not None else [torch.ones(1, 1, device=self.device, requires_grad=True) for _ in range(2)]
-
-        def keep(tensor: Tensor) -> Tensor:
-            casts.append(tensor.detach())
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            torch.mm(mark, other)
-        addresses = [cast.data_ptr() for cast in casts]
-        bound.mark = mark, other, casts
-        return before is not None and addresses == [cast.data_ptr() for cast in before[2]]
-
     def _special(self, function: Any, flags: int, args: Any, kwargs: Any) -> Any:
         if flags == OPENED:
             body = opened(function)

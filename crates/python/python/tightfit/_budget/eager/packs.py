@@ -92,14 +92,11 @@ class Packs:
         self.copied: dict[int, tuple[Any, tuple[int, int], Tensor]] = {}
         # Storages that the program may have written since then without new versions.
         self.unseen: set[int] = set()
-        # Versions of parameters at which autocast may have kept casts of them, where its context goes on from the pass before.
+        # Versions of parameters at which autocast may have kept casts of them: from before this pass, and from this pass.
         self.cast_before: dict[int, int] = {}
         self.cast_now: dict[int, int] = {}
         if self.noting is not None:
             self._copy_small()
-            if self.noting.goes_on(bound):
-                self.cast_before = bound.casts
-            bound.casts = self.cast_now
 
     # Small tensors.
 

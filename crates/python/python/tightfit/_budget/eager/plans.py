@@ -29,6 +29,7 @@ from ..record.inputs import alike, covers, has_gradients
 from ..record.rehearse import CannotRehearse, Rehearsal, rehearse
 from ..record.unsupported import is_lazy, unrehearsed, unsupported
 from ..swept import end_with_sweep
+from .casts import Casts
 from .first_step import RealRecording
 from .hooks import Following
 from .offload_all import SafePass
@@ -86,6 +87,7 @@ class Plans:
         # Threads that are in the model's forward pass.
         self._threads: set[int] = set()
         self._following = Following()
+        self.casts = Casts()
         # Plans made so far.
         self._made = 0
         self.cap = Cap()

@@ -48,6 +48,7 @@ class Session(Plans):
         if nested:
             return
         self._come()
+        self._note_casts(module)
         if not self.applies(module, (args, kwargs)):
             return
         active = self.enter(module, (args, kwargs))
@@ -102,6 +103,10 @@ class Session(Plans):
             return False
         # Gradients may go through a frozen model, in which the search for a trained parameter is long.
         return module is None or carries_gradients(inputs) or first_trained(module) is not None
+
+    def _note_casts(self, module: nn.Module) -> None:
+        if torch._C._is_any_autocast_enabled() and not is_recording() and not torch.compiler.is_compiling():
+            self.casts.begin(module, self.device(module))
 
     # Threads.
 
@@ -177,7 +182,7 @@ class Session(Plans):
         copies = self.planner.copies_on(self.here.where)
         copies.begin()
         active = Pass(fitted.schedule, copies, self._give, fitted.counts, self.here.where)
-        active.signature = signature
+        active.signature, active.cast_before = signature, self.casts.versions
         self._begin_watch(fitted, active)
         if fitted.schedule.switches or fitted.schedule.quiet or fitted.schedule.flushes or fitted.schedule.looks or fitted.schedule.noted:
             self._following.begin(self, module, self._bounds, self._made)
@@ -201,6 +206,7 @@ class Session(Plans):
     def enter_context(self, models: nn.Module, begins: Any = None) -> Pass | SafePass | None:
         """Begins a block of a program, which is not a module's forward pass; `begins` tells blocks apart."""
         self._come()
+        self._note_casts(models)
         active = None
         try:
             active = self.enter(models, (), key=(*form_of_block(models, self.device(models)), begins))

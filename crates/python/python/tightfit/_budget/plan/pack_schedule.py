@@ -109,8 +109,6 @@ class PackSchedule:
         Weak references to small tensors that calls read, and whether autograd saved them at the time.
     saved_names
         Parameters that autograd saves itself, by name.
-    casts, mark
-        The version of each parameter that autocast cast in the last pass, and an extra cast that shows whether its context is still active.
     outcome
         The prediction.
     """
@@ -146,8 +144,6 @@ class PackSchedule:
     host_bytes: int = 0
     small: dict[int, Any] = field(default_factory=dict)
     keeps: dict[int, Any] = field(default_factory=dict)
-    casts: dict[int, int] = field(default_factory=dict)
-    mark: Any = None
     saved_names: set[str] = field(default_factory=set)
     decisions: dict[int, dict[str, Any]] = field(default_factory=dict)
     outcome: Outcome = field(default_factory=Outcome)

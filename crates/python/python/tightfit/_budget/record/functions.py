@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["CASTING", "CASTS", "CHECKED", "IN_PLACE", "OPENED", "STATISTICS", "Marked", "is_in_place", "kinds_of", "opened"]
 
 # The kind of a call, as flags: it gives the same bits; it casts inputs under autocast; it writes to its first argument; it updates running
-# statistics; it may draw random numbers, which each call shows; and it is noted by its parts.
-SAME, CASTS, IN_PLACE, STATISTICS, CHECKED, OPENED, DATA = 1, 2, 4, 8, 16, 32, 64
+# statistics; it may draw random numbers, which each call shows; it is noted by its parts; and it gives the bytes of a tensor away.
+# The last one: it makes casts inside. Under autocast, they may be of parameters, and cached.
+SAME, CASTS, IN_PLACE, STATISTICS, CHECKED, OPENED, DATA, CASTS_INSIDE = 1, 2, 4, 8, 16, 32, 64, 128
 
 # Functions whose inputs autocast casts to 16 bits on every device. Their casts are noted apart: a cast alone is cheap to run again.
 CASTING = frozenset(
@@ -120,6 +121,8 @@ def _flags(function: Any, operations: list[Operation]) -> int:
     flags = SAME
     if function in CASTING:
         flags |= CASTS
+    elif any(operation.name == "_to_copy" for operation in operations):
+        flags |= CASTS_INSIDE
     if is_in_place(function, None):
         flags |= IN_PLACE
     if function in _BATCH_NORMS:

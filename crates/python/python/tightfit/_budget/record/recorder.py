@@ -347,6 +347,17 @@ class Recorder(TorchDispatchMode):
             self.saves.append(ModuleSaves(*self._inside.pop(), len(self.packs)))
         self.group = self._inside[-1][0] if self._inside else ""
 
+    def drop_casts(self) -> None:
+        """Ends the lives of casts of parameters, which autocast keeps until a program leaves it."""
+        parameters = {storage.number for storage in self.storages if storage.external is not None and storage.external[0] == "parameter"}
+        for operation in self.operations:
+            if operation.name != "_to_copy" or not {number for number, _ in operation.reads} <= parameters:
+                continue
+            for number, _ in operation.makes:
+                storage = self.storages[number]
+                if storage.holders:
+                    storage.holders, storage.spans[-1][1] = 0, len(self.timeline)
+
     def undo(self, operations: int, events: int) -> None:
         """Forgets everything after these numbers of operations and events."""
         del self.operations[operations:]

@@ -14,7 +14,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -251,6 +251,7 @@ def _run(
                 raise CannotRehearse(f"the loss has shape {tuple(value.shape)}; it must be a scalar")
             recorder.stage = "backward"
             # Programs leave autocast, and drop its cached casts, before the backward pass.
+            recorder.drop_casts()
             with _no_autocast():
                 value.backward()
             del value, outputs
@@ -261,14 +262,15 @@ def _run(
 
 @contextmanager
 def _no_autocast() -> Iterator[None]:
-    """Switches autocast off and drops its cached casts."""
+    """Switches autocast off. Its cache stays: the program may still use casts that it made before."""
     enabled = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
-    if enabled:
-        torch.clear_autocast_cache()
-    with ExitStack() as stack:
-        for kind in enabled:
-            stack.enter_context(torch.autocast(kind, enabled=False))
+    for kind in enabled:
+        torch.set_autocast_enabled(kind, False)
+    try:
         yield
+    finally:
+        for kind in enabled:
+            torch.set_autocast_enabled(kind, True)
 
 
 def _like(value: Any, values: Values) -> Any:
