@@ -87,6 +87,8 @@ class Held:
         # When the forward pass of the current step has ended, the bytes that existed; at the end of the loss, the bytes that it needed.
         self.before_loss: int | None = None
         self.of_loss: int | None = None
+        # The peaks of the forward pass and of the loss in the step that is measured.
+        self.passes: list[int] = []
         # Of the model that DistributedDataParallel split last.
         self.parts: Parts | None = None
 
@@ -241,14 +243,20 @@ class Held:
                     value.grad_fn.register_prehook(self._begins)
                     break
             if self.on_gpu and self.steps == _SEEN - 2:
-                torch.cuda.reset_peak_memory_stats(self.device)
+                self._passed()
                 self.before_loss = int(torch.cuda.memory_allocated(self.device))
 
     def _begins(self, gradients: Any) -> None:
         if not self.is_backward and self.before_loss is not None:
-            self.of_loss = int(torch.cuda.max_memory_allocated(self.device)) - self.before_loss
+            self._passed()
+            self.of_loss = self.passes[-1] - self.before_loss
             self.before_loss = None
         self.is_backward = True
+
+    def _passed(self) -> None:
+        """Notes the peak of a part of the step."""
+        self.passes.append(int(torch.cuda.max_memory_allocated(self.device)))
+        torch.cuda.reset_peak_memory_stats(self.device)
 
     def _step(self) -> None:
         """Called when a step has ended and the next one begins."""
@@ -274,7 +282,9 @@ class Held:
         gives_up = any(not one.is_plain for one in self.planned)
         over = seen > self.budget
         if is_first:
-            detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)})")
+            passes = [*self.passes[-2:], int(torch.cuda.max_memory_allocated(self.device))] if self.on_gpu else []
+            parts = ", ".join(f"{text(peak)} in {part}" for part, peak in zip(("the forward pass", "the loss", "the rest"), passes, strict=False))
+            detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)}){f': {parts}' if parts else ''}")
         elif not over:
             return
         loss = self._loss(over) if is_first else None
