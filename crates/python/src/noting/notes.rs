@@ -137,6 +137,11 @@ impl Notes {
         Ok(is_it.then_some(value))
     }
 
+    /// The noted output that a tensor is, or is a view of.
+    fn value_in<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
+        Notes::value_in_storage(slf, tensor, &Ended { call: None, pairs: &[], outputs: &[] })
+    }
+
     /// Forgets the outputs and outside tensors in a storage, and returns them.
     fn take<'py>(slf: &Bound<'py, Notes>, from: u64) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let py = slf.py();

@@ -244,13 +244,20 @@ class Packs:
         slot.tensor, slot.kept = tensor.detach(), True
         handle.join(slot, tensor, self.noting)
         self.saved[id(tensor)] = slot
-        value = self.noting.value_of(tensor) if self.noting is not None else None
+        value = self.noting.value_in(tensor) if self.noting is not None else None
         if value is not None:
-            value.slot, value.view = slot, view_of(tensor)
+            self._answer_for(value, slot)
         slot.ticket = self.copies.out(tensor, slot.host)
         if number in self.released or slot.number < 0:
             self._release(slot)
         return slot
+
+    @staticmethod
+    def _answer_for(value: Any, slot: Slot) -> None:
+        """Lets the bytes of a saved tensor on the host answer for a noted output in the same storage, of which the tensor may be a view."""
+        whole = value.tensor()
+        if whole is not None:
+            value.slot, value.view = slot, view_of(whole)
 
     def _act(self, order: Any) -> None:
         for number in order.release:
@@ -290,8 +297,8 @@ class Packs:
         slot.host = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8)
         slot.tensor, slot.kept = tensor.detach(), True
         handle.join(slot, tensor, self.noting)
-        value = self.noting.value_of(tensor) if self.noting is not None else None
+        value = self.noting.value_in(tensor) if self.noting is not None else None
         if value is not None and value.slot is None and value.base is None:
-            value.slot, value.view = slot, view_of(tensor)
+            self._answer_for(value, slot)
         slot.ticket = self.copies.out(tensor, slot.host)
         self._release(slot)
