@@ -1,7 +1,6 @@
 //! The cache keeps results from one command to the next, and a damaged one is reported.
 
 use std::fs;
-use std::process::Command;
 
 use crate::folder::{Folder, json, text};
 

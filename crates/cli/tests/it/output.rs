@@ -1,8 +1,6 @@
 //! Outputs that are not plain files, outputs that fail, and readers that stop reading.
 
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
