@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use tightfit_conv::candidate::Limit;
 use tightfit_conv::optimize::{check, divide};
-use tightfit_conv::{Algorithm, Backend, Candidate, Device, Layout, Measurement, Notes, Operation, Problem, Types};
+use tightfit_conv::{Algorithm, Backend, Candidate, Device, Layout, Measurement, Operation, Problem, Types};
 use tightfit_network::{Network, distinct};
 use tightfit_profile::survey::{Env, Scope, Sizes, Survey, survey};
 use tightfit_profile::{Recording, Replay};

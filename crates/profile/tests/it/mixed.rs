@@ -4,9 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use tightfit_conv::optimize::check::check_split;
 use tightfit_conv::optimize::{Split, divide};
-use tightfit_conv::{
-    Algorithm, Candidate, Device, DivisionCost, Layout, Measurement, Notes, Operation, Problem, Types,
-};
+use tightfit_conv::{Algorithm, Candidate, Device, DivisionCost, Layout, Measurement, Operation, Problem, Types};
 use tightfit_network::{Builder, Network};
 use tightfit_profile::mixed::{self, MixedSplit, StepOptions, training_bytes};
 use tightfit_profile::survey::Sizes;

@@ -14,7 +14,7 @@ use tightfit_conv::optimize::divide;
 use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, Device, Measurement, Notes, Offer, Problem};
 use tightfit_profile::survey::{Env, Scope, Sizes, survey};
 use tightfit_profile::{Cache, Profiler, Store};
-use tightfit_units::{Bytes, Error, Nanos};
+use tightfit_units::{Bytes, Error};
 
 use crate::mixed::measurement;
 
