@@ -32,63 +32,36 @@ macro_rules! functions {
 
 functions!(Cuda {
     fn cuInit(flags: u32) -> i32;
-    fn cuDriverGetVersion(version: *mut i32) -> i32;
-    fn cuDeviceGetCount(count: *mut i32) -> i32;
-    fn cuDeviceGet(device: *mut i32, ordinal: i32) -> i32;
-    fn cuDeviceGetName(name: *mut c_char, len: i32, device: i32) -> i32;
-    fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32) -> i32;
-    fn cuDeviceGetAttribute(value: *mut i32, attribute: i32, device: i32) -> i32;
-    fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) -> i32;
     fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) -> i32;
     fn cuDevicePrimaryCtxRelease_v2(device: i32) -> i32;
     fn cuCtxSetCurrent(context: usize) -> i32;
-    fn cuCtxGetCurrent(context: *mut usize) -> i32;
     fn cuCtxSynchronize() -> i32;
-    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> i32;
     fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> i32;
     fn cuMemFree_v2(pointer: u64) -> i32;
     fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: u32) -> i32;
     fn cuMemFreeHost(pointer: *mut c_void) -> i32;
     fn cuMemcpyHtoD_v2(to: u64, from: *const c_void, bytes: usize) -> i32;
     fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> i32;
-    fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> i32;
     fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: usize) -> i32;
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: usize) -> i32;
     fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: usize) -> i32;
     fn cuMemsetD8_v2(to: u64, value: u8, count: usize) -> i32;
     fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: usize) -> i32;
-    fn cuMemsetD32Async(to: u64, value: u32, count: usize, stream: usize) -> i32;
     fn cuStreamCreate(stream: *mut usize, flags: u32) -> i32;
     fn cuStreamDestroy_v2(stream: usize) -> i32;
     fn cuStreamSynchronize(stream: usize) -> i32;
     fn cuStreamQuery(stream: usize) -> i32;
     fn cuStreamWaitEvent(stream: usize, event: usize, flags: u32) -> i32;
-    fn cuStreamIsCapturing(stream: usize, status: *mut i32) -> i32;
-    fn cuStreamGetId(stream: usize, id: *mut u64) -> i32;
-    fn cuStreamGetCaptureInfo_v2(
-        stream: usize, status: *mut i32, id: *mut u64, graph: *mut c_void, dependencies: *mut c_void, count: *mut usize
-    ) -> i32;
-    fn cuThreadExchangeStreamCaptureMode(mode: *mut i32) -> i32;
     fn cuStreamBeginCapture_v2(stream: usize, mode: i32) -> i32;
     fn cuStreamEndCapture(stream: usize, graph: *mut usize) -> i32;
-    fn cuGraphInstantiateWithFlags(executable: *mut usize, graph: usize, flags: u64) -> i32;
-    fn cuGraphLaunch(executable: usize, stream: usize) -> i32;
-    fn cuGraphExecDestroy(executable: usize) -> i32;
-    fn cuGraphDestroy(graph: usize) -> i32;
     fn cuEventCreate(event: *mut usize, flags: u32) -> i32;
     fn cuEventRecord(event: usize, stream: usize) -> i32;
     fn cuEventQuery(event: usize) -> i32;
     fn cuEventSynchronize(event: usize) -> i32;
-    fn cuEventElapsedTime(milliseconds: *mut f32, start: usize, end: usize) -> i32;
-    fn cuEventDestroy_v2(event: usize) -> i32;
-    fn cuGetErrorName(error: i32, text: *mut *const c_char) -> i32;
     fn tightfitMockCudaReset();
-    fn tightfitMockCudaFail(name: *const c_char, nth: u64, status: i32);
     fn tightfitMockCudaDelay(ordinal: u64, micros: u64);
-    fn tightfitMockCudaVirtualClock(on: i32);
     fn tightfitMockCudaSetDevices(devices: u64);
     fn tightfitMockCudaSetMemory(bytes: u64);
-    fn tightfitMockCudaCalls(name: *const c_char) -> u64;
     fn tightfitMockCudaCount(kind: *const c_char) -> u64;
 });
 
@@ -157,22 +130,5 @@ impl Cuda {
     /// One of the driver's counts.
     pub fn count(&self, kind: &str) -> u64 {
         self.tightfitMockCudaCount(CString::new(kind).unwrap().as_ptr())
-    }
-
-    /// Calls of a function since the last reset.
-    pub fn calls(&self, name: &str) -> u64 {
-        self.tightfitMockCudaCalls(CString::new(name).unwrap().as_ptr())
-    }
-
-    /// Makes the `nth` call of a function from now on answer `status`.
-    pub fn fail(&self, name: &str, nth: u64, status: i32) {
-        self.tightfitMockCudaFail(CString::new(name).unwrap().as_ptr(), nth, status);
-    }
-
-    /// Milliseconds between two events.
-    pub fn elapsed(&self, start: usize, end: usize) -> f32 {
-        let mut milliseconds = f32::NAN;
-        assert_eq!(self.cuEventElapsedTime(&mut milliseconds, start, end), 0);
-        milliseconds
     }
 }

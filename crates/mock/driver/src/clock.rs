@@ -1,4 +1,4 @@
-//! Two clocks. The virtual one makes every time a function of the calls alone, so that tests replay exactly.
+//! A virtual clock: every time is a function of the calls alone, so that tests replay exactly.
 //!
 //! ```text
 //! host thread   sync(A)            enqueue on B at host time 50
@@ -8,8 +8,6 @@
 //! A stream's virtual time advances by the duration of each piece of work; a host thread's by waiting for a stream.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
-use std::time::Instant;
 
 thread_local! {
     static HOST: Cell<u64> = const { Cell::new(0) };
@@ -23,10 +21,4 @@ pub fn host_now() -> u64 {
 /// The calling host thread waited for something that happened at `time`.
 pub fn host_waited_until(time: u64) {
     HOST.set(HOST.get().max(time));
-}
-
-/// Real nanoseconds since the first call.
-pub fn real_now() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

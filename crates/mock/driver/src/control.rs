@@ -1,4 +1,4 @@
-//! Settings of the driver for tests, apart from failures: its size, delays, the clock.
+//! Settings of the driver for tests, apart from failures: its size, delays.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -24,7 +24,6 @@ pub struct Description {
 pub struct Levers {
     description: Description,
     delays: BTreeMap<u64, Duration>,
-    virtual_clock: bool,
     synchronizations: u64,
     /// Whether cuInit was called.
     pub initialized: bool,
@@ -59,8 +58,7 @@ impl Settings for Levers {
                 delays.insert(stream.parse().unwrap_or(ALL_STREAMS), Duration::from_micros(micros));
             }
         }
-        let virtual_clock = variable::<String>("TIGHTFIT_MOCK_CUDA_CLOCK").is_none_or(|clock| clock != "real");
-        Levers { description, delays, virtual_clock, synchronizations: 0, initialized: false }
+        Levers { description, delays, synchronizations: 0, initialized: false }
     }
 
     fn count(&self, kind: &str) -> Option<u64> {
@@ -92,16 +90,6 @@ pub fn delay(ordinal: u64) -> Duration {
 /// Makes each piece of work of a stream begin that late.
 pub fn set_delay(ordinal: u64, delay: Duration) {
     CONTROL.settings(|asked| asked.delays.insert(ordinal, delay));
-}
-
-/// Whether events carry virtual times.
-pub fn clock_is_virtual() -> bool {
-    CONTROL.settings(|asked| asked.virtual_clock)
-}
-
-/// Chooses the clock of events.
-pub fn set_clock(is_virtual: bool) {
-    CONTROL.settings(|asked| asked.virtual_clock = is_virtual);
 }
 
 /// The host waited for the device.

@@ -5,7 +5,7 @@
 //! under capture refuses what the real one refuses. Tests steer it through the `tightfitMockCuda...` functions or
 //! environment variables (README.md). Signatures were checked against cuda.h of CUDA 13.
 //!
-//! `memory` blocks and their ranges · `stream` queues on threads · `clock` virtual and real time · `capture` what a
+//! `memory` blocks and their ranges · `stream` queues on threads · `clock` virtual time · `capture` what a
 //! graph records · `kernels` of a program · `state` all live objects · `control` what tests ask for · `call` the way
 //! into every function · `exports` the C functions, by subject
 

@@ -184,13 +184,10 @@ impl Stream {
                 begin + work.nanos
             }
             Item::Record(mark) => {
-                mark.reach(if control::clock_is_virtual() { begin } else { clock::real_now() });
+                mark.reach(begin);
                 begin
             }
-            Item::Wait(mark) => {
-                let time = mark.wait();
-                if control::clock_is_virtual() { begin.max(time) } else { begin }
-            }
+            Item::Wait(mark) => begin.max(mark.wait()),
         }
     }
 }

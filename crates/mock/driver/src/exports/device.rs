@@ -1,4 +1,4 @@
-//! Initialization, devices, primary contexts, error texts.
+//! Initialization, devices, primary contexts.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::ptr;
@@ -53,44 +53,6 @@ pub extern "C" fn cuDeviceGetName(name: *mut c_char, len: c_int, device: c_int) 
             name.add(shown.len()).write(0);
         }
         Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: c_int) -> c_int {
-    call("cuDeviceGetUuid_v2", || {
-        let mut bytes = *b"tightfit-mock-00";
-        bytes[15] += checked(device)? as u8;
-        put(uuid, bytes)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, device: c_int) -> c_int {
-    call("cuDeviceGetAttribute", || {
-        let ordinal = checked(device)?;
-        let answer = match attribute {
-            1 => 1024,                  // threads per block
-            10 => 32,                   // warp size
-            13 => 1_980_000,            // clock, kHz
-            16 => 132,                  // multiprocessors
-            31 | 41 | 115 => 1,         // concurrent kernels, unified addressing, memory pools
-            33 => ordinal as c_int + 1, // PCI bus
-            40 => 3,                    // copy engines
-            75 => 9,                    // compute capability
-            76 => 0,
-            _ if (1..=200).contains(&attribute) => 0,
-            _ => return Err(Code::INVALID_VALUE),
-        };
-        put(value, answer)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: c_int) -> c_int {
-    call("cuDeviceTotalMem_v2", || {
-        checked(device)?;
-        put(bytes, usize::try_from(description().memory).unwrap_or(usize::MAX))
     })
 }
 
@@ -163,20 +125,4 @@ pub extern "C" fn cuCtxSynchronize() -> c_int {
         state.memory.on_wait(device);
         state.health(device)
     })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGetErrorName(error: c_int, text: Out<*const c_char>) -> c_int {
-    describe(Code(error).describe().map(|d| d.0.as_ptr()), text)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGetErrorString(error: c_int, text: Out<*const c_char>) -> c_int {
-    describe(Code(error).describe().map(|d| d.1.as_ptr()), text)
-}
-
-/// Error texts can be asked for at any time, even before initialization, and never fail on request.
-fn describe(known: Option<*const c_char>, text: Out<*const c_char>) -> c_int {
-    let answer = put(text, known.unwrap_or(ptr::null()));
-    if answer.is_ok() && known.is_some() { 0 } else { Code::INVALID_VALUE.0 }
 }

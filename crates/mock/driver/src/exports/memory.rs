@@ -56,14 +56,6 @@ pub extern "C" fn cuMemFree_v2(pointer: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuMemAllocAsync(pointer: Out<u64>, bytes: usize, stream: Handle) -> c_int {
-    call("cuMemAllocAsync", || {
-        let device = state().healthy_device()?;
-        allocate_in_order(pointer, bytes, default_pool(device), stream)
-    })
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cuMemAllocFromPoolAsync(pointer: Out<u64>, bytes: usize, pool: Handle, stream: Handle) -> c_int {
     call("cuMemAllocFromPoolAsync", || allocate_in_order(pointer, bytes, pool, stream))
 }
@@ -270,13 +262,6 @@ pub extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> c
     })
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> c_int {
-    call("cuMemcpyDtoD_v2", || {
-        submit(0, copy(Side::Tracked(to as usize), Side::Tracked(from as usize), bytes, DEVICE), true)
-    })
-}
-
 /// Host memory that stays valid while the caller waits.
 fn host(address: usize) -> Side {
     if state().memory.is_pinned(address) { Side::Tracked(address) } else { Side::Pageable(address) }
@@ -374,31 +359,23 @@ pub unsafe extern "C" fn cuMemcpy2DAsync_v2(rows: *const Rows, stream: Handle) -
 }
 
 /// Fills with a repeated pattern of one or four bytes.
-fn fill<const N: usize>(to: u64, pattern: [u8; N], count: usize) -> Result<Work, Code> {
-    let (to, len) = (to as usize, count.checked_mul(N).ok_or(Code::INVALID_VALUE)?);
-    if !to.is_multiple_of(N) {
-        return Err(Code::INVALID_VALUE);
-    }
+fn fill(to: u64, value: u8, count: usize) -> Work {
+    let to = to as usize;
     let run = move || {
-        let _block = state().memory.hold(to, len)?;
-        // SAFETY: the range is alive and held; `to` is a multiple of N, the size of the pattern, whose alignment is 1.
-        unsafe { std::slice::from_raw_parts_mut(to as *mut [u8; N], count) }.fill(pattern);
+        let _block = state().memory.hold(to, count)?;
+        // SAFETY: the range is alive and held.
+        unsafe { std::slice::from_raw_parts_mut(to as *mut u8, count) }.fill(value);
         Ok(())
     };
-    Ok(Work { run: Arc::new(run), nanos: duration(len, DEVICE) })
+    Work { run: Arc::new(run), nanos: duration(count, DEVICE) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemsetD8_v2(to: u64, value: u8, count: usize) -> c_int {
-    call("cuMemsetD8_v2", || submit(0, fill(to, [value], count)?, true))
+    call("cuMemsetD8_v2", || submit(0, fill(to, value, count), true))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle) -> c_int {
-    call("cuMemsetD8Async", || submit(stream, fill(to, [value], count)?, false))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: Handle) -> c_int {
-    call("cuMemsetD32Async", || submit(stream, fill(to, value.to_ne_bytes(), count)?, false))
+    call("cuMemsetD8Async", || submit(stream, fill(to, value, count), false))
 }

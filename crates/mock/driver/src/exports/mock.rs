@@ -1,10 +1,8 @@
 //! Functions that no real driver has: additional controls for tests, and functions with which mock-cudnn enqueues work.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::time::Duration;
-
-use tightfit_mock_support::levers::text;
 
 use super::Handle;
 use crate::control;
@@ -19,12 +17,6 @@ pub extern "C" fn tightfitMockCudaDelay(ordinal: u64, micros: u64) {
     control::set_delay(ordinal, Duration::from_micros(micros));
 }
 
-/// Virtual (not 0) or real (0) event times.
-#[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudaVirtualClock(on: c_int) {
-    control::set_clock(on != 0);
-}
-
 /// Sets the number of devices.
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudaSetDevices(devices: u64) {
@@ -35,23 +27,6 @@ pub extern "C" fn tightfitMockCudaSetDevices(devices: u64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn tightfitMockCudaSetMemory(bytes: u64) {
     control::describe(|d| d.memory = bytes);
-}
-
-/// Sets the devices' name.
-///
-/// # Safety
-/// `name` is null or a string with its end, alive for the time of the call.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tightfitMockCudaSetName(name: *const c_char) {
-    // SAFETY: the caller answers for the string.
-    let name = unsafe { text(name) }.to_owned();
-    control::describe(|d| d.name = name);
-}
-
-/// Sets the driver's version (13000 is CUDA 13.0).
-#[unsafe(no_mangle)]
-pub extern "C" fn tightfitMockCudaSetVersion(version: c_int) {
-    control::describe(|d| d.version = version);
 }
 
 /// The data of foreign work, released when the work is dropped.
