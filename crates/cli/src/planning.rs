@@ -118,9 +118,6 @@ pub fn recorded_step(planning: &Planning, path: &Path) -> Result<(Prepared, Devi
 
 impl Prepared {
     /// The options with a budget in bytes. A share of plain becomes bytes.
-    ///
-    /// # Errors
-    /// The errors of [`plan()`].
     fn within(mut self, planning: &Planning) -> Result<Prepared, Failure> {
         if let Some(Budget::Share(share)) = planning.budget {
             let plain = self.plain()?;

@@ -231,9 +231,6 @@ impl CudaError {
 }
 
 /// Converts a count to the type that a library takes.
-///
-/// # Errors
-/// [`CudaError::TooLarge`].
 pub(crate) fn narrow<T: TryFrom<usize>>(what: &'static str, value: usize) -> Result<T, CudaError> {
     T::try_from(value).map_err(|_| CudaError::TooLarge { what, value })
 }

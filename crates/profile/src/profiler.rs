@@ -313,9 +313,6 @@ impl<'a> Profiler<'a> {
     }
 
     /// Measures a known candidate again, with all repeats; `None` if it fails this time.
-    ///
-    /// # Errors
-    /// As [`Profiler::measure`].
     pub(crate) fn measure_again(
         &mut self,
         problem: &Problem,

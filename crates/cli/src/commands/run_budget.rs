@@ -115,9 +115,6 @@ impl Budgeted {
 }
 
 /// The search path of Python with the folder of the package that a Python reads, for the Python of a command.
-///
-/// # Errors
-/// As [`Budgeted::prepare`].
 pub(super) fn search_path(command: &[OsString]) -> Result<OsString, Failure> {
     Ok(with_others(&package(PythonCall::read(command).as_ref(), command)?.1))
 }
@@ -132,9 +129,6 @@ fn with_others(site: &Path) -> OsString {
 }
 
 /// The Python whose package is used, and the folder of the package that a Python reads.
-///
-/// # Errors
-/// As [`Budgeted::prepare`].
 fn package(call: Option<&PythonCall>, command: &[OsString]) -> Result<(PathBuf, PathBuf), Failure> {
     let named = call.map(|call| call.python.clone()).or_else(|| python_of(command));
     let Some(python) = named else {

@@ -65,9 +65,6 @@ impl CudaBackend {
     }
 
     /// The same for buffers whose addresses are multiples of `base`.
-    ///
-    /// # Errors
-    /// As [`CudaBackend::program`].
     pub(super) fn program_at(
         &mut self,
         problem: &Problem,

@@ -131,9 +131,6 @@ impl CudaBackend {
     }
 
     /// The same on a handle.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
     fn on(handle: Arc<Handle>, options: &Options) -> Result<CudaBackend, CudaError> {
         let context = handle.context().clone();
         let driver = driver_version().map_or_else(String::new, |version| format!("driver {version} / "));
@@ -164,19 +161,12 @@ impl CudaBackend {
         let context = self.handle.context();
         let handle = Arc::new(Handle::open(Some(self.handle.library()), context)?);
         Ok(CudaBackend {
-            calls: Recent::new(MAX_CALLS),
-            graphs: Recent::new(MAX_GRAPHS),
-            elementwise: Recent::new(MAX_STEPS),
-            scratch: Scratch::new(&handle)?,
-            handle,
             device: self.device.clone(),
             search: self.search,
             capture: self.capture,
             untimed: self.untimed,
-            sharing: Sharing::None,
-            proven: HashSet::new(),
             base: self.base,
-            siblings: Vec::new(),
+            ..CudaBackend::on(handle, &Options::default())?
         })
     }
 

@@ -21,9 +21,6 @@ pub struct Pattern {
 
 impl Pattern {
     /// Draws the numbers.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
     pub(super) fn new(context: &Arc<Context>, storage: Storage) -> Result<Pattern, CudaError> {
         let bytes = random(PATTERN_ELEMENTS, storage);
         let mut pinned = PinnedBuffer::new(context, 2 * bytes.len())?;

@@ -127,9 +127,6 @@ impl Sharing {
 
 impl CudaBackend {
     /// The call of an algorithm, with its plan built, taken from others or kept for them.
-    ///
-    /// # Errors
-    /// As [`CudaBackend::prepare`].
     pub(super) fn built(
         &mut self,
         problem: &Problem,

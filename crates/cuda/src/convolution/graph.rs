@@ -35,9 +35,6 @@ pub(crate) struct Graph {
 }
 
 /// A tensor of a graph.
-///
-/// # Errors
-/// [`CudaError::Cudnn`].
 pub(super) fn tensor(
     handle: &Arc<Handle>,
     id: i64,
@@ -56,9 +53,6 @@ pub(super) fn tensor(
 }
 
 /// A graph of one operation.
-///
-/// # Errors
-/// [`CudaError::Cudnn`].
 pub(super) fn single(handle: &Arc<Handle>, operation: &Arc<Descriptor>) -> Result<Arc<Descriptor>, CudaError> {
     Descriptor::new(handle, Kind::OPERATIONGRAPH)?
         .with_handle(Attribute::OPERATIONGRAPH_HANDLE)?

@@ -62,10 +62,6 @@ impl Blas {
     }
 
     /// Enqueues c = a · b + beta · c.
-    ///
-    /// # Errors
-    /// [`CudaError::Cublas`].
-    ///
     /// # Safety
     /// The matrices are as large as sizes and strides say, and their memory is alive until the stream has done the work.
     pub(crate) unsafe fn multiply(

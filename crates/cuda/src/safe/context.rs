@@ -136,9 +136,6 @@ impl Context {
     }
 
     /// Returns all stream-ordered memory that no work uses any more to the device. Never waits.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
     pub(crate) fn trim(&self) -> Result<(), CudaError> {
         let Some(pool) = self.pool.get() else { return Ok(()) };
         let driver = self.enter()?;
@@ -166,9 +163,6 @@ impl Context {
     }
 
     /// Whether it is the calling thread's current context.
-    ///
-    /// # Errors
-    /// [`CudaError::Driver`].
     pub(crate) fn is_current(&self) -> Result<bool, CudaError> {
         // SAFETY: the driver was started by whoever made the context.
         Ok(unsafe { call::ctx_get_current(&self.driver) }? == self.raw)

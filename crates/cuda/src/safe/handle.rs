@@ -81,9 +81,6 @@ impl Handle {
     }
 
     /// The stream that its work goes to now: of a handle of the program's, the one that the program has given it.
-    ///
-    /// # Errors
-    /// [`CudaError::Cudnn`].
     pub(crate) fn current_stream(&self) -> Result<driver::Stream, CudaError> {
         let calling = self.enter()?;
         // SAFETY: the handle is alive, and the lock keeps other threads from it.

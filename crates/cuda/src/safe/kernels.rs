@@ -40,17 +40,11 @@ impl Kernels {
     }
 
     /// Loads the kernels of batch normalization.
-    ///
-    /// # Errors
-    /// As [`Kernels::load`].
     pub(crate) fn load_norm(handle: &Arc<Handle>) -> Result<Kernels, CudaError> {
         Kernels::compile(handle, PTX_NORM)
     }
 
     /// Loads the kernels for maps whose channels come last, in 16-bit types.
-    ///
-    /// # Errors
-    /// As [`Kernels::load`].
     pub(crate) fn load_last(handle: &Arc<Handle>) -> Result<Kernels, CudaError> {
         Kernels::compile(handle, PTX_LAST)
     }

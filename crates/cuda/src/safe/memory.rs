@@ -39,10 +39,6 @@ impl DeviceBuffer {
 
     /// The same in the order of a handle's stream: neither taking it nor giving it back waits for other streams, which would
     /// break a capture on them.
-    ///
-    /// # Errors
-    /// As [`DeviceBuffer::new`].
-    ///
     /// # Safety
     /// Only work on the handle's stream uses it.
     pub(crate) unsafe fn in_order(handle: &Arc<Handle>, len: usize) -> Result<DeviceBuffer, CudaError> {
@@ -93,9 +89,6 @@ impl DeviceBuffer {
     }
 
     /// Copies host memory to a part of it, after all work enqueued on the device so far, and waits.
-    ///
-    /// # Errors
-    /// [`CudaError::OutOfBounds`]; [`CudaError::Driver`].
     pub(super) fn write(&self, at: usize, from: &[u8]) -> Result<(), CudaError> {
         write(&self.context, self.at(&(at..at + from.len()))?, from)
     }

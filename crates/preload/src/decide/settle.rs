@@ -55,10 +55,6 @@ pub unsafe fn settle(process: &Process, kernel: &Kernel, handle: Handle) {
 }
 
 /// The choice under these limits, or `None` if it stays as it is.
-///
-/// # Errors
-/// [`Reason::Failed`].
-///
 /// # Safety
 /// As [`settle`].
 unsafe fn changed(

@@ -28,9 +28,6 @@ pub(super) fn launches_per_group(problem: &Problem, algorithm: &Algorithm) -> bo
 
 /// Whether the measurements at the first screening size show that `algorithm` is hopeless at the problem's larger one,
 /// compared with algorithms that need no more workspace, or next to none of `limit`.
-///
-/// # Errors
-/// The errors of [`Problem::with_batch`].
 pub(super) fn is_hopeless(
     problem: &Problem,
     algorithm: &Algorithm,

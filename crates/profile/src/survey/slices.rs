@@ -113,9 +113,6 @@ pub fn add_slices(
 }
 
 /// The least workspace in which slices of some size compute `problem`; `None` if it is not sliced.
-///
-/// # Errors
-/// The errors of [`Profiler::offers`].
 pub(super) fn least_workspace(
     problem: &Problem,
     along: Divide,

@@ -78,9 +78,6 @@ pub(super) fn by_work(problems: &[Problem]) -> Vec<&Problem> {
 }
 
 /// The candidates of one problem.
-///
-/// # Errors
-/// The errors of [`survey`].
 pub(super) fn survey_one(problem: &Problem, scope: &Scope, profiler: &mut Profiler<'_>) -> Result<Candidates, Error> {
     let limit = scope.limits.iter().copied().max().unwrap_or_default();
     let mut admission = Admission { deterministic: scope.deterministic, ..Admission::default() };

@@ -53,9 +53,6 @@ const MAX_QUERIED_SIZES: usize = 64;
 const MAX_ROUNDS: usize = 4;
 
 /// Measures the sizes that fit `limits` best and returns all measured candidates within the largest limit.
-///
-/// # Errors
-/// The errors of [`Profiler::measure`].
 pub(super) fn fit(
     problem: &Problem,
     limits: &[Bytes],
