@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use tightfit_network::Shape;
 
-use super::{Source, file, pickle, pixel};
+use super::source::pixel;
+use super::{Source, file, pickle};
 use crate::Error;
 
 /// 32x32 color images of ten or a hundred classes, held in memory.

@@ -16,7 +16,8 @@ use image::imageops::FilterType;
 use tightfit_network::Shape;
 
 use super::image_files::{Listed, NO_IMAGES, classes, list};
-use super::{Crop, Part, Source, file, pixel};
+use super::source::pixel;
+use super::{Crop, Part, Source, file};
 use crate::Error;
 
 /// Image files, read on demand: scaled so that they just cover the sample, then cropped at the center.

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use tightfit_network::Shape;
 
-use super::{Source, file, pixel};
+use super::source::pixel;
+use super::{Source, file};
 use crate::Error;
 
 /// Gray images with a byte for the label, held in memory.

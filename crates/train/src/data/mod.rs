@@ -11,6 +11,7 @@
 mod augment;
 mod cifar;
 mod crop;
+mod dataset;
 mod digits;
 pub(crate) mod file;
 mod folder;
@@ -19,6 +20,7 @@ mod images;
 mod loader;
 mod mnist;
 mod pickle;
+mod source;
 mod synthetic;
 mod view;
 
@@ -32,128 +34,14 @@ use crate::Error;
 pub use augment::Augmentation;
 pub use cifar::Cifar;
 pub use crop::{Crop, Part};
+pub use dataset::Dataset;
 pub use digits::Digits;
 pub use images::Images;
 pub use loader::{Batch, Loader};
 pub use mnist::Mnist;
+pub use source::Source;
 pub use synthetic::Synthetic;
 pub use view::{Normalization, Normalized, Subset};
-
-/// Labeled samples with random access.
-pub trait Source: Send + Sync {
-    /// The shape of a sample.
-    fn shape(&self) -> Shape;
-
-    /// Number of classes; labels are smaller.
-    fn classes(&self) -> usize;
-
-    /// Number of samples, at least one.
-    fn len(&self) -> usize;
-
-    /// Whether it is empty; never true.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Writes sample `index` (c, h, w) to `sample`, whose length matches the shape, and returns its label.
-    ///
-    /// # Errors
-    /// [`Error::Data`] for a file that cannot be read.
-    fn read(&self, index: usize, sample: &mut [f32]) -> Result<u32, Error>;
-
-    /// Like [`Source::read`], of a random part of the sample, scaled to its shape. Pictures larger than the sample are cut
-    /// before they are scaled.
-    ///
-    /// # Errors
-    /// The errors of [`Source::read`].
-    fn read_part(&self, index: usize, crop: Crop, sample: &mut [f32]) -> Result<u32, Error> {
-        let label = self.read(index, sample)?;
-        crop.apply(self.shape(), sample);
-        Ok(label)
-    }
-
-    /// The name of a sample in reports: its file, or its number.
-    fn name(&self, index: usize) -> String {
-        index.to_string()
-    }
-
-    /// The names of the classes, by label; none if they have only numbers.
-    fn class_names(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// A line on the files of its folders that are no samples, if there are any. Hidden ones are not counted.
-    fn left_out(&self) -> Option<String> {
-        None
-    }
-
-    /// Whether the samples have labels; [`Source::read`] returns 0 if they have none.
-    fn is_labeled(&self) -> bool {
-        true
-    }
-
-    /// Suggested number of threads for reading a batch; one if samples are only copied from memory.
-    fn threads(&self) -> usize {
-        1
-    }
-}
-
-/// Data to train on and to test with.
-#[derive(Clone)]
-pub struct Dataset {
-    /// Its name in reports.
-    pub name: String,
-    /// The training samples.
-    pub train: Arc<dyn Source>,
-    /// The test samples, if any.
-    pub test: Option<Arc<dyn Source>>,
-}
-
-impl Dataset {
-    fn new(name: &str, train: impl Source + 'static, test: Option<impl Source + 'static>) -> Dataset {
-        let test = test.map(|test| Arc::new(test) as Arc<dyn Source>);
-        Dataset { name: name.to_owned(), train: Arc::new(train), test }
-    }
-
-    /// The same data, of whose training samples a share, drawn by the seed, is for testing instead. At least one sample
-    /// is on each side if there are two.
-    pub fn with_test_share(self, share: f64, seed: u64) -> Dataset {
-        let len = self.train.len();
-        let mut order = loader::permutation(len, seed, u64::MAX);
-        let held = ((len as f64 * share).round() as usize).clamp(1, len.saturating_sub(1).max(1));
-        let mut rest = order.split_off(held);
-        let part = |mut indices: Vec<usize>| -> Arc<dyn Source> {
-            indices.sort_unstable();
-            Arc::new(Subset { source: Arc::clone(&self.train), indices })
-        };
-        // A single sample is on both sides.
-        if rest.is_empty() {
-            rest.clone_from(&order);
-        }
-        Dataset { name: self.name.clone(), train: part(rest), test: Some(part(order)) }
-    }
-
-    /// The same data with normalized pixels.
-    ///
-    /// # Errors
-    /// [`Error::Batch`] unless there is one mean and one positive standard deviation per channel.
-    pub fn normalized(self, by: &Normalization) -> Result<Dataset, Error> {
-        let channels = self.train.shape().channels();
-        if by.mean.len() != channels || by.std.len() != channels {
-            let what = format!("{} means and {} standard deviations", by.mean.len(), by.std.len());
-            return Err(Error::Batch { what, wanted: format!("{channels} of each, one per channel") });
-        }
-        if let Some(bad) = by.std.iter().chain(&by.mean).find(|value| !value.is_finite()) {
-            return Err(Error::Batch { what: format!("the number {bad}"), wanted: "finite ones".to_owned() });
-        }
-        if let Some(bad) = by.std.iter().find(|std| **std <= 0.0) {
-            let what = format!("a standard deviation of {bad}");
-            return Err(Error::Batch { what, wanted: "one above 0".to_owned() });
-        }
-        let wrap = |source: Arc<dyn Source>| -> Arc<dyn Source> { Arc::new(Normalized { source, by: by.clone() }) };
-        Ok(Dataset { name: self.name, train: wrap(self.train), test: self.test.map(wrap) })
-    }
-}
 
 /// Opens the data named `digits` or `synthetic`, or a folder: files of CIFAR-10, CIFAR-100 or MNIST, in it or where torchvision
 /// puts them in it, or images with one subfolder per class. The data must suit a network with input shape `sample` and `classes` classes.
@@ -217,11 +105,6 @@ pub fn is_unlabeled(path: &Path) -> bool {
         || path.is_dir() && folder::is_of_images(path).unwrap_or(false) && image_files::is_without_classes(path)
 }
 
-/// Converts a gray value to a number from -1 to 1.
-fn pixel(byte: u8) -> f32 {
-    f32::from(byte) / 127.5 - 1.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,10 +165,5 @@ mod tests {
             let error = digits().normalized(&by(mean, std)).err().map(|error| error.to_string());
             assert!(error.as_ref().is_some_and(|text| text.contains(part)), "{error:?}");
         }
-    }
-
-    #[test]
-    fn pixels_reach_from_minus_one_to_one() {
-        assert_eq!([0, 255].map(pixel), [-1.0, 1.0]);
     }
 }

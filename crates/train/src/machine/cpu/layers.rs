@@ -13,12 +13,12 @@ use tightfit_cpu::layers::{
     solver,
 };
 use tightfit_cpu::{CpuBackend, Team, random};
-use tightfit_network::{LayerKind, Pooling, PoolingMethod, Rule};
+use tightfit_network::{LayerKind, Part, Pooling, PoolingMethod, Rule};
 use tightfit_plan::step::Phase;
 use tightfit_plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 
+use super::faults::{failed, refused};
 use super::stream::Shared;
-use super::{failed, is_silent, refused};
 use crate::Error;
 use crate::machine::{Iteration, Operand, Task};
 
@@ -67,7 +67,8 @@ pub fn run(shared: &Shared, backend: &CpuBackend, task: &Task, iteration: &Itera
     }
     let forward = task.pass == Pass::Forward;
     match &task.kind {
-        kind if is_silent(kind) => Ok(()),
+        // Flattening computes nothing.
+        kind if kind.behavior().part == Part::View => Ok(()),
         LayerKind::Input { .. } => at.input(&shared.batch()),
         LayerKind::Convolution { convolution, .. } => at.convolution(backend, convolution),
         LayerKind::Relu if forward => at.flow(Role::X(0), Role::Y, |x| activation::forward(at.team, x)),

@@ -10,38 +10,25 @@
 //! lacks a wait ends in an error instead of wrong numbers. After the first failure, streams only record their marks, so
 //! that none waits forever.
 
+mod faults;
 mod functions;
 mod layers;
 mod stream;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tightfit_conv::{Layout, Types};
 use tightfit_cpu::CpuBackend;
-use tightfit_cpu::arena::{Arena, ArenaError};
-use tightfit_network::{LayerKind, Part};
+use tightfit_cpu::arena::Arena;
 use tightfit_plan::Stream;
 use tightfit_units::Bytes;
 
+use self::faults::{failed, refused};
+pub use self::stream::Options;
 use self::stream::{Queue, Shared, Work};
 use super::{Iteration, Machine, Span, Task, TaskId};
 use crate::{Error, host_memory};
-
-/// Additional behavior for tests and checks.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Options {
-    /// Threads of a stream that computes; `None` for one per core.
-    pub threads: Option<usize>,
-    /// The maximum pause before each task or copy of a stream, in the order of [`Stream::ALL`]; actual pauses are
-    /// random.
-    pub delays: [Duration; Stream::ALL.len()],
-    /// Whether to compare every copy with its source, and data that comes back from the host with the data sent there.
-    pub checksums: bool,
-    /// Whether to record the spans of tasks and copies.
-    pub spans: bool,
-}
 
 /// The CPU: f32 only, with the algorithms of [`CpuBackend`].
 #[derive(Debug)]
@@ -74,17 +61,6 @@ impl CpuMachine {
     fn enqueue(&self, stream: Stream, work: Work) -> Result<(), Error> {
         self.running()?.queues[stream.index()].push(work)
     }
-}
-
-/// A failure of this machine.
-fn failed(step: &str, what: impl Into<String>) -> Error {
-    Error::Step { machine: "cpu", step: step.to_owned(), what: what.into(), source: None }
-}
-
-/// A failure to borrow bytes.
-fn refused(step: &str, source: ArenaError) -> Error {
-    let what = "could not borrow its bytes".to_owned();
-    Error::Step { machine: "cpu", step: step.to_owned(), what, source: Some(Box::new(source)) }
 }
 
 impl Machine for CpuMachine {
@@ -192,9 +168,4 @@ impl Machine for CpuMachine {
     fn high_water(&mut self) -> Result<Option<Bytes>, Error> {
         Ok(Some(Bytes(self.running()?.shared.device.high_water())))
     }
-}
-
-/// Whether a layer computes anything; flattening does not.
-fn is_silent(kind: &LayerKind) -> bool {
-    kind.behavior().part == Part::View
 }

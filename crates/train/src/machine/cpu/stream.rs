@@ -6,16 +6,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tightfit_cpu::arena::Arena;
 use tightfit_cpu::{CpuBackend, random};
 use tightfit_plan::Stream;
 use tightfit_units::Nanos;
 
-use super::{Options, failed, layers, refused};
+use super::faults::{failed, refused};
+use super::layers;
 use crate::Error;
 use crate::machine::{Iteration, Span, Task};
+
+/// Additional behavior for tests and checks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    /// Threads of a stream that computes; `None` for one per core.
+    pub threads: Option<usize>,
+    /// The maximum pause before each task or copy of a stream, in the order of [`Stream::ALL`]; actual pauses are
+    /// random.
+    pub delays: [Duration; Stream::ALL.len()],
+    /// Whether to compare every copy with its source, and data that comes back from the host with the data sent there.
+    pub checksums: bool,
+    /// Whether to record the spans of tasks and copies.
+    pub spans: bool,
+}
 
 /// The capacity of a queue, beyond which the engine waits.
 const QUEUED: usize = 256;

@@ -13,7 +13,7 @@ use tightfit_network::{LayerKind, Part, PoolingMethod, Shape};
 use tightfit_plan::step::Phase;
 use tightfit_plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 
-use super::{failed, range, wrong};
+use super::faults::{failed, range, wrong};
 use crate::Error;
 use crate::machine::{Operand, Task};
 

@@ -8,6 +8,7 @@
 //! for them, and [`CudaMachine::outside_arena`] measures them. After the first step, a step may be CUDA graphs with
 //! copies between them; `begin` then reports that it needs no commands.
 
+mod faults;
 mod feed;
 mod layers;
 
@@ -21,6 +22,7 @@ use tightfit_cuda::{CudaBackend, CudaError, Options};
 use tightfit_plan::{Order, Stream};
 use tightfit_units::{Bytes, Nanos};
 
+use self::faults::{failed, range, wrong};
 use super::{Iteration, Machine, Span, Task, TaskId};
 use crate::{Error, host_memory};
 
@@ -263,22 +265,6 @@ impl CudaMachine {
         }
         Ok(())
     }
-}
-
-/// Converts a range of addresses; one that does not fit is rejected when used.
-fn range(bytes: &Range<u64>) -> Range<usize> {
-    let narrow = |value| usize::try_from(value).unwrap_or(usize::MAX);
-    narrow(bytes.start)..narrow(bytes.end)
-}
-
-/// A failure of the libraries at a step.
-fn failed(step: &str, error: CudaError) -> Error {
-    Error::Step { machine: "cuda", step: step.to_owned(), what: error.to_string(), source: Some(Box::new(error)) }
-}
-
-/// The error for a step that this machine cannot run.
-fn wrong(step: &str, what: String) -> Error {
-    Error::Step { machine: "cuda", step: step.to_owned(), what, source: None }
 }
 
 impl Machine for CudaMachine {
