@@ -34,7 +34,7 @@ use tightfit_units::{Bytes, Error, Nanos, output};
 
 use super::bounds;
 use super::{Decision, RecordedNetwork};
-use line::{JsonRow, Line};
+use line::{Line, Row, Spreads};
 pub use shipped::Shipped;
 
 const FORMAT: &str = "tightfit-profile";
@@ -64,16 +64,6 @@ pub struct Recording {
 pub(super) struct AlgorithmRows {
     pub(super) notes: Notes,
     pub(super) rows: BTreeMap<usize, Row>,
-}
-
-/// One candidate: without a time, it was not run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Row {
-    pub(super) time: Option<Nanos>,
-    pub(super) workspace: Bytes,
-    pub(super) spread: f64,
-    pub(super) repeats: u32,
-    pub(super) single: Option<Nanos>,
 }
 
 impl Recording {
@@ -339,15 +329,6 @@ fn for_read_lines(
     Ok(())
 }
 
-/// The digits of spreads to write.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Spreads {
-    /// Four after the point: more than they are worth, and files stay small.
-    Short,
-    /// All.
-    Exact,
-}
-
 fn write_lines(out: &mut impl Write, recordings: &[Recording], spreads: Spreads) -> std::io::Result<()> {
     let mut lines = 0;
     for_lines(recordings, spreads, |_| {
@@ -390,34 +371,4 @@ fn for_lines(
         recording.decision_lines().try_for_each(&mut line)?;
     }
     Ok(())
-}
-
-impl Row {
-    fn json(&self, n: usize, spreads: Spreads) -> JsonRow {
-        let single = self.single.map(|time| time.0);
-        let spread = match spreads {
-            Spreads::Short => (self.spread * 1e4).round() / 1e4,
-            Spreads::Exact => self.spread,
-        };
-        (n, self.time.map(|time| time.0), self.workspace.0, spread, self.repeats, single)
-    }
-
-    pub(super) fn measurement(&self, algorithm: &Algorithm, notes: Notes, micro_batch: usize) -> Option<Measurement> {
-        Some(Measurement {
-            algorithm: algorithm.clone(),
-            micro_batch,
-            time: self.time?,
-            single: self.single,
-            workspace: self.workspace,
-            spread: self.spread,
-            repeats: self.repeats,
-            notes,
-        })
-    }
-}
-
-impl From<JsonRow> for Row {
-    fn from((_, time, workspace, spread, repeats, single): JsonRow) -> Row {
-        Row { time: time.map(Nanos), workspace: Bytes(workspace), spread, repeats, single: single.map(Nanos) }
-    }
 }

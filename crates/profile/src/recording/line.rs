@@ -1,10 +1,9 @@
 //! The lines of a profile file.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use tightfit_conv::{Algorithm, Configuration, Device, Notes};
-use tightfit_units::Nanos;
+use tightfit_conv::{Algorithm, Configuration, Device, Measurement, Notes};
+use tightfit_units::{Bytes, Nanos};
 
-use super::Row;
 use crate::bounds::{
     decision_fault, device_fault, measurement_fault, network_fault, samples_fault, shape_fault, workspace_fault,
 };
@@ -12,6 +11,55 @@ use crate::{Decision, RecordedNetwork};
 
 /// Micro-batch, time, workspace, spread, repeats and single time of a candidate.
 pub(super) type JsonRow = (usize, Option<u64>, u64, f64, u32, Option<u64>);
+
+/// One candidate: without a time, it was not run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) time: Option<Nanos>,
+    pub(crate) workspace: Bytes,
+    pub(crate) spread: f64,
+    pub(crate) repeats: u32,
+    pub(crate) single: Option<Nanos>,
+}
+
+/// The digits of spreads to write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spreads {
+    /// Four after the point: more than they are worth, and files stay small.
+    Short,
+    /// All.
+    Exact,
+}
+
+impl Row {
+    pub(super) fn json(&self, n: usize, spreads: Spreads) -> JsonRow {
+        let single = self.single.map(|time| time.0);
+        let spread = match spreads {
+            Spreads::Short => (self.spread * 1e4).round() / 1e4,
+            Spreads::Exact => self.spread,
+        };
+        (n, self.time.map(|time| time.0), self.workspace.0, spread, self.repeats, single)
+    }
+
+    pub(crate) fn measurement(&self, algorithm: &Algorithm, notes: Notes, micro_batch: usize) -> Option<Measurement> {
+        Some(Measurement {
+            algorithm: algorithm.clone(),
+            micro_batch,
+            time: self.time?,
+            single: self.single,
+            workspace: self.workspace,
+            spread: self.spread,
+            repeats: self.repeats,
+            notes,
+        })
+    }
+}
+
+impl From<JsonRow> for Row {
+    fn from((_, time, workspace, spread, repeats, single): JsonRow) -> Row {
+        Row { time: time.map(Nanos), workspace: Bytes(workspace), spread, repeats, single: single.map(Nanos) }
+    }
+}
 
 /// A line as it is written.
 #[derive(Serialize)]
