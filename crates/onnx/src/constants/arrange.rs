@@ -1,6 +1,6 @@
 //! Operations that only move elements: each lists the sources of its output's elements.
 
-use super::inputs;
+use super::inputs::inputs;
 use crate::call::{Call, axis};
 use crate::shapes::{permutation, slices};
 use crate::value::{Constant, Data, elements};
@@ -194,7 +194,7 @@ pub fn pad(call: &Call<'_>, input: &Constant, dims: &[usize]) -> Result<Data, St
         maps.push((0..dim as i64).map(|at| place(at.saturating_sub(before))).collect::<Result<Vec<_>, String>>()?);
     }
     let filling = match call.optional(2) {
-        Some(_) => Some(super::number(call, 2)?),
+        Some(_) => Some(super::inputs::number(call, 2)?),
         None => call.float("value").map(f64::from),
     };
     mapped(input, dims, &maps, Some(filling.unwrap_or(0.0)))
@@ -234,7 +234,7 @@ fn mapped(input: &Constant, dims: &[usize], maps: &[Vec<Option<usize>>], filling
 /// Keeps the triangle above or below a diagonal of the last two axes.
 pub fn triangle(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     let [.., rows, columns] = input.dims[..] else { return Err("its input is not a matrix".to_owned()) };
-    let shift = if call.optional(1).is_some() { super::number(call, 1)? as i64 } else { 0 };
+    let shift = if call.optional(1).is_some() { super::inputs::number(call, 1)? as i64 } else { 0 };
     let upper = call.int("upper").unwrap_or(1) != 0;
     let keeps = |at: usize| {
         let (row, column) = ((at / columns % rows) as i64, (at % columns) as i64);

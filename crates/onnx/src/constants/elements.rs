@@ -1,7 +1,7 @@
 //! Operations on each element.
 
 use super::arrange::spread;
-use super::inputs;
+use super::inputs::inputs;
 use crate::call::Call;
 use crate::proto::data_type;
 use crate::value::{Constant, Data};
@@ -77,7 +77,7 @@ pub fn choose(call: &Call<'_>, dims: &[usize]) -> Result<Data, String> {
 pub fn clip(call: &Call<'_>) -> Result<Data, String> {
     let input = call.constant(0)?;
     let bound = |at: usize, name: &str| match call.optional(at) {
-        Some(_) => super::number(call, at).map(Some),
+        Some(_) => super::inputs::number(call, at).map(Some),
         None => Ok(call.float(name).map(f64::from)),
     };
     let (low, high) = (bound(1, "min")?, bound(2, "max")?);

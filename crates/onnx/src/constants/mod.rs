@@ -9,10 +9,11 @@
 //! An operation is computed only if each of its attributes is known here. Otherwise its result is unknown, and
 //! [`Model::weights`](super::Model::weights) reports the reason.
 //!
-//! `elements`, `arrange`, `reduce` and `quantized` compute groups of operations; `types` converts between types of elements.
+//! `elements`, `arrange`, `reduce` and `quantized` compute groups of operations from their `inputs`; `types` converts between types of elements.
 
 mod arrange;
 mod elements;
+mod inputs;
 mod quantized;
 mod reduce;
 pub mod types;
@@ -22,7 +23,7 @@ use std::rc::Rc;
 use super::call::Call;
 use super::proto::data_type;
 use super::shapes;
-use super::value::{Constant, Data, Dims, Value, elements as count};
+use super::value::{Constant, Data, Dims, elements as count};
 
 /// The most elements of a constant that is computed.
 pub const MOST_COMPUTED: usize = 1 << 27;
@@ -179,25 +180,6 @@ fn known_data(input: &Constant) -> Result<Data, String> {
     match &input.data {
         Data::Unknown => Err("its input is not known".to_owned()),
         data => Ok(data.clone()),
-    }
-}
-
-/// All inputs, which are constants.
-fn inputs<'a>(call: &'a Call<'_>) -> Result<Vec<&'a Constant>, String> {
-    let constants = call.inputs.iter().flatten().map(|input| match input {
-        Value::Constant(constant) => Ok(&**constant),
-        Value::Map(_) => Err("it has an input that depends on the samples".to_owned()),
-    });
-    let all = constants.collect::<Result<Vec<&Constant>, String>>()?;
-    if all.is_empty() { Err("it has no inputs".to_owned()) } else { Ok(all) }
-}
-
-/// The single number in an input.
-fn number(call: &Call<'_>, at: usize) -> Result<f64, String> {
-    let all = call.constant(at)?.floats().ok_or_else(|| format!("input {at} is not known"))?;
-    match all[..] {
-        [number] => Ok(number),
-        _ => Err(format!("input {at} has {} numbers, not 1", all.len())),
     }
 }
 

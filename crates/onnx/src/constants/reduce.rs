@@ -73,7 +73,7 @@ pub fn cumulate(call: &Call<'_>, input: &Constant) -> Result<Data, String> {
     if call.int("exclusive").unwrap_or(0) != 0 || call.int("reverse").unwrap_or(0) != 0 {
         return Err("sums that leave out elements or go backward are not supported".to_owned());
     }
-    let along = axis(super::number(call, 1)? as i64, input.dims.len())?;
+    let along = axis(super::inputs::number(call, 1)? as i64, input.dims.len())?;
     let step = strides(&input.dims)[along] as usize;
     let first = |at: usize| (at / step).is_multiple_of(input.dims[along]);
     match &input.data {
