@@ -29,7 +29,7 @@ import tightfit.torch as tt  # noqa: E402
 import torch  # noqa: E402
 from changing_steps import CHANGES, FROZEN, OUTSIDE, Program, Side  # noqa: E402
 from tightfit._budget.api import session_of  # noqa: E402
-from tightfit._budget.plan import decide, fitted, make, pack_schedule, simulate, unread  # noqa: E402
+from tightfit._budget.plan import bind, decide, fitted, make, simulate, unread  # noqa: E402
 from tightfit._budget.plan import liveness as rebuild  # noqa: E402
 from tightfit._budget.record import cost  # noqa: E402
 from tightfit.errors import DoesNotFit  # noqa: E402
@@ -52,7 +52,7 @@ def random_decisions(rng, built, lives, recorder):
         try:
             tried = {**decisions, **{tensor: decision(rng, lives, tensor, kinds[tensor][place]) for tensor in tensors}}
             simulate.simulate(lives, tried)
-            pack_schedule.bind(built, lives, tried, recorder)
+            bind.bind(built, lives, tried, recorder)
         except rebuild.Impossible:
             return None
         return tried
@@ -112,7 +112,7 @@ def settings(rng, sure):
                 lives = rebuild.Lives(built.data)
             decisions = random_decisions(rng, built, lives, recorder)
             plain = simulate.simulate(lives, {})
-            found = pack_schedule.bind(built, lives, decisions, recorder) if decisions or built.dropped else None
+            found = bind.bind(built, lives, decisions, recorder) if decisions or built.dropped else None
             return decide.Decided(decisions, dataclasses.replace(found.outcome if found else plain, peak=1), plain, True), found
 
         changes.append((make, "_within", within))

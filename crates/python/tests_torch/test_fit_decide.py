@@ -12,7 +12,7 @@ from tightfit import _native
 from tightfit._budget.memory import host
 from tightfit._budget.memory.reservation import InitialReservation
 from tightfit._budget.plan import make as fitted_plans
-from tightfit._budget.plan.pack_schedule import bind, copied_bytes
+from tightfit._budget.plan.bind import bind, copied_bytes
 from tightfit._budget.plan.decide import HURRIED_SECONDS, SMALL_GAP, TRIES, Decided, by_planner, decide, decide_least
 from tightfit._budget.plan.liveness import Impossible, Lives
 from tightfit._budget.plan.simulate import Outcome, simulate

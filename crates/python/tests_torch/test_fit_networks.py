@@ -24,7 +24,7 @@ from fit_support import (
 )  # fmt: skip
 from tightfit._budget.api import session_of
 from tightfit._budget.eager.hooks import fitted_by
-from tightfit._budget.plan.pack_schedule import bind
+from tightfit._budget.plan.bind import bind
 
 
 def made(name):

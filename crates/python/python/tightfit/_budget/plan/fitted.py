@@ -15,10 +15,11 @@ from ..record.cost import device_name
 from ..record.data import Step
 from ..record.recorder import Recorder
 from ..record.rehearse import Rehearsal
-from .pack_schedule import PackSchedule, bind
+from .bind import bind
 from .counts import Counts
 from .decide import Decided
 from .liveness import Lives
+from .pack_schedule import PackSchedule
 from .reserved import reserved
 from .simulate import Outcome
 from .watch import Assumed, Watch

@@ -21,10 +21,11 @@ from ..record.recorder import Recorder
 from ..record.rehearse import Rehearsal
 from ..record.step import OUTSIDE, build
 from ..record.times import Times
-from .pack_schedule import PackSchedule, bind, copied_bytes
+from .bind import bind, copied_bytes
 from .decide import Decided, decide, decide_least
 from .fitted import Fitted
 from .liveness import Lives
+from .pack_schedule import PackSchedule
 from .reserved import reserved, with_gaps
 from .simulate import Outcome, simulate
 from .unread import droppable, without
