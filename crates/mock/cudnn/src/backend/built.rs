@@ -1,4 +1,4 @@
-//! What finalized descriptors contain.
+//! The contents of finalized descriptors.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! tensors, convolution -> operation -> graph -> heuristics -> configurations -> plan -> execute with a variant pack
 //!                                        \----> engine by index ---/
 //! ```
-//! `attribute` the attributes · `descriptors` all of them · `build` finalizing to what is in `built` and `graph` · `engine` engines, knobs, heuristics · `answer` queries of finished
+//! `attribute` the attributes · `descriptors` all of them · `build` finalizing · `built` and `graph` its results · `engine` engines, knobs, heuristics · `answer` queries of finished
 //! objects · `execute` running a plan
 
 mod answer;

@@ -29,13 +29,18 @@ pub struct Descriptors {
 
 impl Descriptors {
     /// The descriptors of an operation in the order of C's parameters: inputs, then the output.
-    pub fn in_order(operation: Operation, [first, second, output]: [Handle; 3], convolution: Handle) -> Descriptors {
-        let [x, w, y] = match operation {
-            Operation::Forward => [first, second, output],
-            Operation::BackwardData => [output, first, second],
-            Operation::BackwardFilter => [first, output, second],
-        };
+    pub fn in_order(operation: Operation, tensors: [Handle; 3], convolution: Handle) -> Descriptors {
+        let [x, w, y] = in_order(operation, tensors);
         Descriptors { x, w, y, convolution }
+    }
+}
+
+/// x, w and y (or their gradients), from the inputs and the output of an operation in the order of C's parameters.
+fn in_order(operation: Operation, [first, second, output]: [usize; 3]) -> [usize; 3] {
+    match operation {
+        Operation::Forward => [first, second, output],
+        Operation::BackwardData => [output, first, second],
+        Operation::BackwardFilter => [first, output, second],
     }
 }
 
@@ -99,122 +104,52 @@ pub fn accept(operation: Operation, d: Descriptors, run: &Run<'_>) -> Result<(Pr
     Ok((problem, choice))
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnGetConvolutionForwardWorkspaceSize(
-    handle: Handle,
-    x: Handle,
-    w: Handle,
-    convolution: Handle,
-    y: Handle,
-    algorithm: c_int,
-    bytes: Out<usize>,
-) -> c_int {
-    call("cudnnGetConvolutionForwardWorkspaceSize", || {
-        let d = Descriptors { x, w, y, convolution };
-        room(bytes)?.write(workspace(handle, Operation::Forward, d, algorithm)? as usize);
-        Ok(())
-    })
+/// Declares the two functions of an operation. C has the inputs first, then the output.
+macro_rules! operation {
+    ($operation:ident, $size:ident, $run:ident) => {
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $size(
+            handle: Handle,
+            first: Handle,
+            second: Handle,
+            convolution: Handle,
+            output: Handle,
+            algorithm: c_int,
+            bytes: Out<usize>,
+        ) -> c_int {
+            call(stringify!($size), || {
+                let d = Descriptors::in_order(Operation::$operation, [first, second, output], convolution);
+                room(bytes)?.write(workspace(handle, Operation::$operation, d, algorithm)? as usize);
+                Ok(())
+            })
+        }
+
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $run(
+            handle: Handle,
+            alpha: Option<&f32>,
+            first: Handle,
+            at_first: usize,
+            second: Handle,
+            at_second: usize,
+            convolution: Handle,
+            algorithm: c_int,
+            workspace: usize,
+            bytes: usize,
+            beta: Option<&f32>,
+            output: Handle,
+            at_output: usize,
+        ) -> c_int {
+            call(stringify!($run), || {
+                let d = Descriptors::in_order(Operation::$operation, [first, second, output], convolution);
+                let [x, w, y] = in_order(Operation::$operation, [at_first, at_second, at_output]);
+                let (addresses, workspace) = (Addresses { x, w, y }, (workspace, bytes));
+                run(handle, Operation::$operation, d, Run { addresses, algorithm, workspace, alpha, beta })
+            })
+        }
+    };
 }
 
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnGetConvolutionBackwardDataWorkspaceSize(
-    handle: Handle,
-    w: Handle,
-    dy: Handle,
-    convolution: Handle,
-    dx: Handle,
-    algorithm: c_int,
-    bytes: Out<usize>,
-) -> c_int {
-    call("cudnnGetConvolutionBackwardDataWorkspaceSize", || {
-        let d = Descriptors { x: dx, w, y: dy, convolution };
-        room(bytes)?.write(workspace(handle, Operation::BackwardData, d, algorithm)? as usize);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnGetConvolutionBackwardFilterWorkspaceSize(
-    handle: Handle,
-    x: Handle,
-    dy: Handle,
-    convolution: Handle,
-    dw: Handle,
-    algorithm: c_int,
-    bytes: Out<usize>,
-) -> c_int {
-    call("cudnnGetConvolutionBackwardFilterWorkspaceSize", || {
-        let d = Descriptors { x, w: dw, y: dy, convolution };
-        room(bytes)?.write(workspace(handle, Operation::BackwardFilter, d, algorithm)? as usize);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnConvolutionForward(
-    handle: Handle,
-    alpha: Option<&f32>,
-    x_descriptor: Handle,
-    x: usize,
-    w_descriptor: Handle,
-    w: usize,
-    convolution: Handle,
-    algorithm: c_int,
-    workspace: usize,
-    workspace_bytes: usize,
-    beta: Option<&f32>,
-    y_descriptor: Handle,
-    y: usize,
-) -> c_int {
-    call("cudnnConvolutionForward", || {
-        let d = Descriptors { x: x_descriptor, w: w_descriptor, y: y_descriptor, convolution };
-        let workspace = (workspace, workspace_bytes);
-        run(handle, Operation::Forward, d, Run { addresses: Addresses { x, w, y }, algorithm, workspace, alpha, beta })
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnConvolutionBackwardData(
-    handle: Handle,
-    alpha: Option<&f32>,
-    w_descriptor: Handle,
-    w: usize,
-    dy_descriptor: Handle,
-    dy: usize,
-    convolution: Handle,
-    algorithm: c_int,
-    workspace: usize,
-    workspace_bytes: usize,
-    beta: Option<&f32>,
-    dx_descriptor: Handle,
-    dx: usize,
-) -> c_int {
-    call("cudnnConvolutionBackwardData", || {
-        let d = Descriptors { x: dx_descriptor, w: w_descriptor, y: dy_descriptor, convolution };
-        let (addresses, workspace) = (Addresses { x: dx, w, y: dy }, (workspace, workspace_bytes));
-        run(handle, Operation::BackwardData, d, Run { addresses, algorithm, workspace, alpha, beta })
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnConvolutionBackwardFilter(
-    handle: Handle,
-    alpha: Option<&f32>,
-    x_descriptor: Handle,
-    x: usize,
-    dy_descriptor: Handle,
-    dy: usize,
-    convolution: Handle,
-    algorithm: c_int,
-    workspace: usize,
-    workspace_bytes: usize,
-    beta: Option<&f32>,
-    dw_descriptor: Handle,
-    dw: usize,
-) -> c_int {
-    call("cudnnConvolutionBackwardFilter", || {
-        let d = Descriptors { x: x_descriptor, w: dw_descriptor, y: dy_descriptor, convolution };
-        let (addresses, workspace) = (Addresses { x, w: dw, y: dy }, (workspace, workspace_bytes));
-        run(handle, Operation::BackwardFilter, d, Run { addresses, algorithm, workspace, alpha, beta })
-    })
-}
+operation!(Forward, cudnnGetConvolutionForwardWorkspaceSize, cudnnConvolutionForward);
+operation!(BackwardData, cudnnGetConvolutionBackwardDataWorkspaceSize, cudnnConvolutionBackwardData);
+operation!(BackwardFilter, cudnnGetConvolutionBackwardFilterWorkspaceSize, cudnnConvolutionBackwardFilter);
