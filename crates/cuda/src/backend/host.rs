@@ -1,4 +1,4 @@
-//! What a running program has: its driver and cuDNN, its devices, streams and graph captures.
+//! The driver, cuDNN, devices, streams and graph captures of a running program.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

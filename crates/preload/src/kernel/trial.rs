@@ -30,7 +30,7 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Of a new choice beside these, which are for the same convolution.
+    /// Of a new choice; the others are for the same convolution.
     pub fn new<'a>(others: impl Iterator<Item = &'a Trial>) -> Trial {
         let mut is_contested = false;
         for other in others {

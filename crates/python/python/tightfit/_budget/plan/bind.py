@@ -171,7 +171,7 @@ class _Binder:
                     stay[(tensor, round)] |= stay[(leaf, rounds[-1])]
 
     def shown(self, recorder: Recorder) -> set[int]:
-        """Unread tensors that module ends reveal as unread, except those that another unread tensor is recomputed from."""
+        """Unread tensors that module ends reveal as unread, except tensors that are read to recompute another unread tensor."""
         found = {tensor for tensor in self.step.dropped if all(number in recorder.shown for number in self.packs_of[tensor])}
         others = [tensor for tensor in self.step.dropped if tensor not in found]
         while others:
