@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compiled training steps of several GPUs by DistributedDataParallel and FSDP2, plain and within a budget a rank. Appends a line of JSON for each run.
 
-usage: scripts/gpu-ranks.py --out FILE [--models resnet50,gpt2] [--engines ddp,fsdp] [--share 0.7] [--steps 12] [--seconds 200] [--tiny]
+usage: scripts/gpu-ranks.py --out FILE [--models resnet50,gpt2] [--engines ddp,fsdp] [--share 0.7] [--steps 16] [--seconds 280] [--tiny]
 
 First comes plain `torch.compile`, then `backend="tightfit"` in a share of the largest peak that plain had on a rank. A line has, by rank: losses of the
-first steps, the median step, the peak, reserved bytes, and the first step. `--tiny` tries the script on CPUs, with small models and without Inductor.
+first steps, the median of the steps of the second half, their peak, reserved bytes, the first step, and each plan's predicted bytes. Convolutions and
+matrix products run in bf16, as in `gpu-compiled.py`. `--tiny` tries the script on CPUs, with small models and without Inductor.
 """
 
 import argparse
@@ -51,23 +52,37 @@ def rank(options):
         net = model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     losses, times, first = [], [], None
+    # Graphs may be compiled once more in the first steps.
+    half = options.steps // 2
     for at in range(options.steps):
-        if at == options.steps // 3 and not options.tiny:
+        if at == half and not options.tiny:
             torch.cuda.reset_peak_memory_stats()
         torch.manual_seed(at)
         begin = time.perf_counter()
         optimizer.zero_grad()
-        value = loss(net)
+        with torch.autocast(device, torch.bfloat16, enabled=not options.tiny):
+            value = loss(net)
         value.backward()
         optimizer.step()
         losses.append(value.item())
         times.append(1e3 * (time.perf_counter() - begin))
         first = first or times[0] / 1e3
-    figures = {"rank": number, "losses": losses[:LOSSES], "step_ms": statistics.median(times[options.steps // 3 :]), "first_step_s": first}
+    figures = {"rank": number, "losses": losses[:LOSSES], "step_ms": statistics.median(times[half:]), "first_step_s": first}
     if not options.tiny:
         figures.update(peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved())
+    if options.budget:
+        figures["plans"] = plans()
     print("FIGURES " + json.dumps(figures), flush=True)
     dist.destroy_process_group()
+
+
+def plans():
+    """Of each planned graph: the predicted peak and what its terms were, in bytes."""
+    from tightfit._budget.compiled.held import all_held
+
+    graphs = [(graph.planned, graph.plan.terms) for held in all_held() for graph in held.graphs.values() if graph.planned is not None]
+    names = "outside", "later", "gradients"
+    return [{"peak": one.peak, "kept": one.kept, "plain": one.plain, **{name: getattr(terms, name) for name in names}} for one, terms in graphs]
 
 
 def blocks(model):
@@ -113,8 +128,8 @@ def main():
     parser.add_argument("--models", default="resnet50,gpt2")
     parser.add_argument("--engines", default="ddp,fsdp")
     parser.add_argument("--share", type=float, default=0.7)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--seconds", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--seconds", type=int, default=280)
     parser.add_argument("--tiny", action="store_true")
     for one in ("--model", "--engine"):
         parser.add_argument(one, help=argparse.SUPPRESS)

@@ -29,7 +29,7 @@ from . import private, properties
 from .graph import Rates
 from .kept import Kept
 from .kernels import Kernels
-from .parts import Part, Parts, needs_of, part_of_split
+from .parts import Part, Parts, part_of_split, read
 from .plan import Plan, Planned, Terms
 from .ranks import Ranks
 
@@ -42,6 +42,8 @@ _SEEN, _LOOKED = 3, 24
 # Graphs are compiled again if a division costs time for a loss that needs less than was assumed, by this share of the budget.
 _UNUSED = 0.02
 _AGAIN = 2
+# A later part of a split model may exceed the budget by the budget divided by this.
+_SLACK = 16
 
 _held: dict[tuple[str, int | Share], Held] = {}
 _ranks = Ranks()
@@ -173,11 +175,11 @@ class Held:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
             if parts is None:
                 say(brief(one.planned, terms, self.device))
-            else:
-                parts.planned.append(one.planned)
-                if part is not None and part.is_last and len(parts.planned) == part.count:
-                    say(brief(parts.whole, terms, self.device))
             detail(line(one.planned, terms))
+        if part is not None and parts is not None:
+            parts.note(part, one.planned)
+            if part.is_last and len(parts.planned) == part.count:
+                say(brief(parts.whole, terms, self.device))
         self.kept.save()
         return _Runs(self, one, run)
 
@@ -190,11 +192,14 @@ class Held:
         assert parts is not None
         terms.gradients = part.later_gradients
         place = f"{key} {terms.outside}"
-        if not parts.needs and (terms.share is not None or place not in self.kept.later):
-            parts.needs = [[]] * part.number + [needs_of(one, inner, self.kernels, settings) for one in part.rest]
+        if not parts.reads and (terms.share is not None or place not in self.kept.later):
+            parts.reads = [read(one, inner, self.kernels, settings, terms.offloads) for one in part.rest]
         if terms.share is not None:
             parts.budget = parts.budget or terms.share.of(terms.outside + parts.need)
             terms.budget, terms.share = parts.budget, None
+        if part.number:
+            # Earlier parts are compiled. If this one needs a little more than was computed, the first steps show it, and all are compiled once more.
+            terms.slack = terms.budget // _SLACK
         if place not in self.kept.later:
             self.kept.later[place] = parts.later(part, terms.room) or 0
         terms.later = None if part.is_last else self.kept.later[place]

@@ -15,6 +15,7 @@ later parts need.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,11 +24,11 @@ import torch
 from torch import Tensor, fx
 
 from . import private, properties
-from .graph import Rates
+from .graph import Division, Rates
 from .kernels import Kernels
 from .plan import Plan, Planned, Terms
 
-__all__ = ["Need", "Part", "Parts", "needs_of", "part_of_split", "reserve"]
+__all__ = ["Need", "Part", "Parts", "Reads", "part_of_split", "read", "reserve"]
 
 # Parts may need this share more than computed.
 _SPARE = 0.02
@@ -104,30 +105,43 @@ class Parts:
 
     Attributes
     ----------
-    needs
-        The divisions of each part, from PyTorch's own to the one with the least bytes; empty until they are read.
+    reads
+        The divisions of the parts from one part on; empty until they are read.
     budget
         The bytes of a budget that is a share of what all parts need; 0 until they are known.
+    kept
+        The bytes that the parts so far keep between the passes.
     """
 
     split: Any
-    needs: list[list[Need]] = field(default_factory=list)
+    reads: list[Reads] = field(default_factory=list)
     planned: list[Planned] = field(default_factory=list)
     budget: int = 0
-
-    @property
-    def kept(self) -> int:
-        """The bytes that the parts so far keep between the passes."""
-        return sum(one.kept for one in self.planned)
+    kept: int = 0
 
     def later(self, part: Part, room: int) -> int | None:
         """The bytes that later parts need; None if there are none."""
-        return None if part.is_last else reserve(self.needs[part.number :], room)
+        return None if part.is_last else reserve(self._from(part), room)
+
+    def least(self, part: Part) -> int:
+        """The least bytes of a part and all later ones."""
+        return _peak([one.least for one in self._from(part)])
 
     @property
     def need(self) -> int:
-        """The bytes that all parts need as PyTorch divides them."""
-        return _at(0, self.needs)
+        """The bytes of all parts that were read, as PyTorch divides them."""
+        return _peak([one.needs[0] for one in self.reads])
+
+    def note(self, part: Part, planned: Planned | None) -> None:
+        """Notes the plan of a part. Without one, as from a cache of PyTorch's, the part keeps as much as PyTorch's own division."""
+        if planned is not None:
+            self.planned.append(planned)
+            self.kept += planned.kept
+        elif self.reads:
+            self.kept += self._from(part)[0].needs[0].kept
+
+    def _from(self, part: Part) -> list[Reads]:
+        return self.reads[part.number - part.count :]
 
     @property
     def whole(self) -> Planned:
@@ -146,20 +160,33 @@ class Parts:
 
 
 class Reads(Plan):
-    """Reads the divisions of a part without compiling it."""
+    """Reads the divisions of a part without compiling it.
+
+    Attributes
+    ----------
+    needs
+        The divisions in bytes, from PyTorch's own to the one at the highest price of a byte.
+    """
 
     shares = ()
 
-    def __init__(self, part: Part, inner: str, kernels: Kernels) -> None:
+    def __init__(self, part: Part, inner: str, kernels: Kernels, offloads: bool) -> None:
         # The values that a part keeps matter most, since they exist at the same time as those of all other parts.
-        terms = Terms(0, 0, loss=None if part.is_last else _MUCH, gradients=part.later_gradients, offloads=False)
+        terms = Terms(0, 0, loss=None if part.is_last else _MUCH, gradients=part.later_gradients, offloads=offloads)
         super().__init__(terms, inner, Rates(kernels.memory), kernels, ("tightfit reads", part.number))
-        self.needs: list[Need] = []
+        self.needs = [Need(0, 0)]
+
+    @functools.cached_property
+    def least(self) -> Need:
+        """The division with the least bytes. It may offload values."""
+        return _need(self.chooser.least().division) if self.chooser is not None else self.needs[0]
 
     def _choose(self, joint: fx.Graph, info: Any) -> list[fx.Node]:
-        self._read(joint, info, [node for node in joint.nodes if node.op != "output"])
+        nodes = [node for node in joint.nodes if node.op != "output"]
+        self.names = [node.name for node in nodes]
+        self._read(joint, info, nodes)
         assert self.chooser is not None
-        self.needs = [Need(one.kept, max(one.forward, one.backward)) for one in self.chooser.levels()]
+        self.needs = list(map(_need, self.chooser.levels()))
         raise private.Enough
 
     def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
@@ -168,38 +195,51 @@ class Reads(Plan):
         raise private.Enough
 
 
-def needs_of(part: Part, inner: str, kernels: Kernels, settings: dict[str, Any]) -> list[Need]:
-    """The divisions of a part in bytes, from PyTorch's own to the one at the highest price of a byte."""
-    reads = Reads(part, inner, kernels)
+def _need(division: Division) -> Need:
+    return Need(division.kept, max(division.forward, division.backward))
+
+
+def read(part: Part, inner: str, kernels: Kernels, settings: dict[str, Any], offloads: bool) -> Reads:
+    """Reads the divisions of a part."""
+    reads = Reads(part, inner, kernels, offloads)
     private.pass_to(reads, inner, *part.graph(), settings)
-    return reads.needs or [Need(0, 0)]
+    return reads
 
 
-def reserve(needs: Sequence[Sequence[Need]], room: int) -> int:
+def reserve(parts: Sequence[Reads], room: int) -> int:
     """The bytes for all parts but the first one, while its values are kept, at the lowest price of a byte at which all parts fit.
 
-    If they fit at no price, later parts offload their shares of what they keep.
+    If they fit at no price, all parts keep as much more than the least as fits.
     """
-    levels = range(max(map(len, needs)))
-    level = next((level for level in levels if _at(level, needs) * (1 + _SPARE) <= room), None)
-    if level is not None:
-        return int(_at(level, needs[1:]) * (1 + _SPARE))
-    level = min(levels, key=lambda level: _at(level, needs))
+    levels = range(max(len(part.needs) for part in parts))
+    at = [[part.needs[min(level, len(part.needs) - 1)] for part in parts] for level in levels]
+    found = next((needs for needs in at if _peak(needs) * (1 + _SPARE) <= room), None)
+    if found is not None:
+        return int(_peak(found[1:]) * (1 + _SPARE))
+    smallest = min(at, key=_peak)
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         share = (low + high) / 2
-        low, high = (share, high) if _at(level, needs, share) <= room else (low, share)
-    return _at(level, needs[1:], low)
+        low, high = (share, high) if _peak(_mixed(parts, smallest, share)) <= room else (low, share)
+    return _peak(_mixed(parts, smallest, low)[1:])
 
 
-def _at(level: int, needs: Sequence[Sequence[Need]], share: float = 1.0) -> int:
-    """The peak of all parts, each divided as for the price of this number, if this share of what they keep stays on the device."""
-    kept = most = 0.0
-    for levels in needs:
-        need = levels[min(level, len(levels) - 1)]
+def _mixed(parts: Sequence[Reads], needs: Sequence[Need], share: float) -> list[Need]:
+    """Needs between the least ones and others: this share of the way."""
+    leasts = [part.least for part in parts]
+    return [
+        Need(*(int(less + share * (more - less)) for less, more in ((least.kept, need.kept), (least.peak, need.peak))))
+        for least, need in zip(leasts, needs, strict=True)
+    ]
+
+
+def _peak(needs: Sequence[Need]) -> int:
+    """The peak of all parts."""
+    kept = most = 0
+    for need in needs:
         most = max(most, kept + need.peak)
-        kept += share * need.kept
-    return int(max(most, kept))
+        kept += need.kept
+    return max(most, kept)
 
 
 def part_of_split() -> Part | None:

@@ -62,6 +62,8 @@ class Terms:
         Bytes of the gradients of these graphs in the backward pass of this one.
     offloads
         Whether values may be offloaded.
+    slack
+        Bytes over the budget for which the graph is not refused.
     """
 
     budget: int
@@ -73,6 +75,7 @@ class Terms:
     later: int | None = None
     gradients: int = 0
     offloads: bool = True
+    slack: int = 0
 
     @property
     def room(self) -> int:
@@ -247,7 +250,7 @@ class Plan:
         # The bytes of later graphs are an estimate, for which nothing is refused.
         is_alone = self.terms.is_alone
         peak = self.terms.outside + chooser.peak(choice.division, is_alone)
-        if peak > self.terms.budget:
+        if peak > self.terms.budget + self.terms.slack:
             whole = [chooser.peak(one.division, is_alone) for one in chooser.noted if len(chooser.seen[one.division.key]) == 2]
             raise self._misfit(min(peak, *(self.terms.outside + one for one in whole)) if whole else peak)
         plain = chooser.plain
