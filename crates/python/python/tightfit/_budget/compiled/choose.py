@@ -38,6 +38,10 @@ _MOVE = 0.4
 _BETTER = 0.1
 
 
+# More bytes than any graph needs.
+_MUCH = 1 << 50
+
+
 @dataclass
 class Choice:
     """A division, and the method that found it."""
@@ -53,6 +57,8 @@ class Chooser:
     ----------
     plain
         PyTorch's fastest division.
+    calls
+        The number of calls of the graph before its backward pass.
     moves
         The offloaded values of divisions; None if all values stay on the device.
     seen
@@ -60,9 +66,12 @@ class Chooser:
         to the computed bytes correct all other divisions.
     """
 
-    def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], loss: int = 0) -> None:
+    def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], loss: int = 0, calls: int = 1) -> None:
         self.graph = graph
-        self.loss = loss
+        # Least cuts save less if more than the peak of a call exists between the passes.
+        self.loss = loss if calls == 1 else _MUCH
+        self.calls = calls
+        loss = self.loss
         found = [(of, saved) for of, saved in theirs]
         self.plain = simulate(graph, found[0][1], loss)
         # At a low share, PyTorch saves inputs that the program changes before the backward pass. Its default division is always a candidate.
@@ -99,7 +108,11 @@ class Chooser:
         seen = self.seen.get(division.key, {})
         computed = _computed(division)
         forward, backward = (seen.get(way, int(computed[way] * self.ratios[way])) for way in (False, True))
-        return max(forward, backward + division.rest, division.start if with_loss else 0)
+        backward += division.rest
+        if with_loss and self.calls > 1:
+            # Gradients of other calls exist once their values are freed.
+            return max(forward, backward, max(forward, backward - self.graph.gradients) + (self.calls - 1) * division.kept)
+        return max(forward, backward, division.start if with_loss else 0)
 
     def fitting(self, room: float) -> Choice | None:
         """The fastest division found that fits; PyTorch's fastest if it fits."""
@@ -142,7 +155,7 @@ class Chooser:
             self._ladder()
             found = [*self.theirs, *(step.choice for step in self.steps if step.choice is not None), *self._descend(0)]
             if self.moves is None:
-                self.smallest = min(found, key=lambda one: one.division.peak)
+                self.smallest = min(found, key=lambda one: self.peak(one.division) if self.calls > 1 else one.division.peak)
             else:
                 self.smallest = Choice(self.moves.least(self, [one.division for one in found]), "offloading")
         return self.smallest

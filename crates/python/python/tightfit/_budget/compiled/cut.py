@@ -13,10 +13,12 @@ If `v in` is on the source's side and `v out` on the sink's side, v is saved. If
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..._native import least_cut
 from .graph import Graph
 
-__all__ = ["ENDLESS", "Pricing"]
+__all__ = ["ENDLESS", "Pricing", "minimum_cut"]
 
 # Larger than the value of any cut.
 ENDLESS = 1 << 62
@@ -132,3 +134,17 @@ class Pricing:
                 save.append(ENDLESS)
         near = least_cut(2 + 3 * len(self.forward), self.starts, self.ends, [min(one, ENDLESS) for one in rerun + save] + self.fixed, False)
         return frozenset(place for number, place in enumerate(self.forward) if near[2 + 3 * number] and not near[3 + 3 * number])
+
+
+def minimum_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str], set[str]]]:
+    """Replaces `networkx.minimum_cut`; the value of the cut is not computed."""
+    names = [source, sink, *(name for name in graph if name not in (source, sink))]
+    number_of = {name: number for number, name in enumerate(names)}
+    starts, ends, capacities = [], [], []
+    for start, end, capacity in graph.edges(data="capacity"):
+        starts.append(number_of[start])
+        ends.append(number_of[end])
+        capacities.append(ENDLESS if capacity is None or capacity > ENDLESS >> 16 else int(capacity))
+    # Of equal cuts, networkx returns the one nearest to the sink.
+    near = least_cut(len(names), starts, ends, capacities, True)
+    return 0, ({name for name, is_near in zip(names, near, strict=True) if is_near}, {name for name, is_near in zip(names, near, strict=True) if not is_near})

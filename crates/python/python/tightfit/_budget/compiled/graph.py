@@ -92,6 +92,8 @@ class Graph:
         Whether the inner compiler fuses operations. If not, every value is written to memory.
     gradients
         Bytes of the gradients of other graphs that exist in the backward pass.
+    hands_on
+        Whether its outputs are read by later graphs alone, so they are free once the backward passes of these have run.
     """
 
     def __init__(self, values: list[Value], rates: Rates, fuses: bool = True) -> None:
@@ -99,6 +101,7 @@ class Graph:
         self.rates = rates
         self.fuses = fuses
         self.gradients = 0
+        self.hands_on = False
         for value in values:
             value.users = []
         for place, value in enumerate(values):
@@ -240,7 +243,7 @@ def simulate_passes(
     returned = sum(values[place].bytes for place in held - there if values[place].returned and not values[place].resident)
     tangents = sum(value.bytes for value in values if value.kind == "tangent")
     start = sum(values[place].bytes for place in there) + returned + tangents + loss
-    rest = returned + tangents + graph.gradients
+    rest = (0 if graph.hands_on else returned) + tangents + graph.gradients
     time = first.traffic + second.traffic + sum(values[place].us for place in again)
     if start > max(second.peak + rest, first.peak):
         at, live, which = "the loss", set(there), "backward"

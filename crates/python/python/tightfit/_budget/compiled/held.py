@@ -32,6 +32,7 @@ from .kernels import Kernels
 from .parts import Part, Parts, part_of_split, read
 from .plan import Plan, Planned, Terms
 from .ranks import Ranks
+from .sharded import alike, sharded_bytes
 
 __all__ = ["Held", "all_held", "have_run", "held_by"]
 
@@ -81,6 +82,8 @@ class Held:
         # By graph, the bytes that existed when it was compiled first, and whether the optimizer's state was among them. Later, bytes exist that steps
         # were measured to take.
         self.there: dict[str, tuple[int, bool]] = {}
+        # By graph, the calls before a backward pass for which it was planned.
+        self.calls: dict[str, int] = {}
         # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
         # Steps whose backward pass has begun, and whether the backward pass of the current step has.
@@ -125,6 +128,11 @@ class Held:
             reserve = _LIBRARIES + min(self.budget, total) // _ROUNDING
         elif part is not None:
             there += part.buckets
+        sharded = sharded_bytes(found) if part is None and _ranks.count > 1 and torch.is_grad_enabled() else 0
+        if sharded:
+            # Buffers of communication in a backward pass: the parameters that are gathered next, as received and as copied, and the gradients before.
+            reserve += 3 * sum(sizes)
+            there += 0 if self.on_gpu else sharded
         has_state = False
         if torch.is_grad_enabled():
             there, has_state = self.there.setdefault(key, (there, bool(found is not None and found.state)))
@@ -135,7 +143,7 @@ class Held:
             outside += self.kept.surplus.get(key, 0)
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
-        return Terms(self.budget, -(-outside // step) * step, self.kept.losses.get(key), assumed, self.share)
+        return Terms(self.budget, -(-outside // step) * step, self.kept.losses.get(key), assumed, self.share, gradients=sharded)
 
     def compile(
         self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any, offloads: bool = True
@@ -153,7 +161,7 @@ class Held:
         # The rank with the least room decides.
         terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
         parts = self._together(key, part, terms, inner, settings)
-        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.share_of_room, terms.later, terms.gradients, offloads)
+        identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.calls, terms.later, terms.gradients, offloads)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
             run = private.compile_with(inner, plan, graph, inputs, settings)
@@ -169,12 +177,16 @@ class Held:
             detail(f"compiled graph without gradients: predicted peak {text(plan.inferred)} fits in {text(terms.budget)}")
         if not torch.is_grad_enabled():
             return run
-        one = self.graphs[key] = _Graph(key, plan, *self._numbers(key, plan, terms))
+        # Modules that are alike may be compiled one by one. Together, they are one graph that is called several times.
+        is_new = key not in self.graphs
+        one = self.graphs.setdefault(key, _Graph(key))
+        one.plan = plan
+        one.planned, one.is_kept = self._numbers(key, plan, terms)
         if one.planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
-            if parts is None:
-                say(brief(one.planned, terms, self.device))
+            if parts is None and is_new:
+                say(brief(one.planned.times(self.calls[key]), terms, self.device))
             detail(line(one.planned, terms))
         if part is not None and parts is not None:
             parts.note(part, one.planned)
@@ -184,9 +196,12 @@ class Held:
         return _Runs(self, one, run)
 
     def _together(self, key: str, part: Part | None, terms: Terms, inner: str, settings: dict[str, Any]) -> Parts | None:
-        """Sets the bytes for later parts of a model, or a graph's share if it is called several times. Returns the parts."""
+        """Sets the bytes for later parts of a model, or the number of calls of a graph before its backward pass. Returns the parts."""
         if part is None:
-            terms.share_of_room = 1 / self.kept.calls.get(key, 1) if torch.is_grad_enabled() else 1.0
+            if torch.is_grad_enabled():
+                if key not in self.calls:
+                    self.calls[key] = self.kept.calls.get(key) or alike()
+                terms.calls = self.calls[key]
             return None
         parts = self.parts
         assert parts is not None
@@ -198,7 +213,7 @@ class Held:
             parts.budget = parts.budget or terms.share.of(terms.outside + parts.need)
             terms.budget, terms.share = parts.budget, None
         if part.number:
-            # Earlier parts are compiled. If this one needs a little more than was computed, the first steps show it, and all are compiled once more.
+            # Earlier parts are compiled. If this one needs a little more than computed, all are compiled once more after the first steps.
             terms.slack = terms.budget // _SLACK
         if place not in self.kept.later:
             self.kept.later[place] = parts.later(part, terms.room) or 0
@@ -284,7 +299,6 @@ class Held:
                 return
             seen = _ranks.largest(f"step {self.again}", seen)
         predicted = max(graph.predicted for graph in self.graphs.values())
-        gives_up = any(not one.is_plain for one in self.planned)
         over = seen > self.budget
         if is_first:
             passes = [*self.passes[-2:], int(torch.cuda.max_memory_allocated(self.device))] if self.on_gpu else []
@@ -296,9 +310,9 @@ class Held:
         if not (over or loss is not None) or self.again >= _AGAIN:
             return
         self.again += 1
-        often = [graph for graph in self.graphs.values() if graph.at_once != self.kept.calls.get(graph.key, 1)]
+        often = [graph for graph in self.graphs.values() if graph.at_once != self.calls.get(graph.key, 1)]
         for graph in often:
-            self.kept.calls[graph.key] = graph.at_once
+            self.kept.calls[graph.key] = self.calls[graph.key] = graph.at_once
         if not often and loss is not None:
             (graph,) = self.graphs.values()
             self.kept.losses[graph.key] = loss
@@ -347,18 +361,19 @@ class _Graph:
         Calls of this step so far, and the most of any step, before the backward pass.
     """
 
-    def __init__(self, key: str, plan: Plan, planned: Planned | None, is_kept: bool) -> None:
+    plan: Plan
+    planned: Planned | None
+    is_kept: bool
+
+    def __init__(self, key: str) -> None:
         self.key = key
-        self.plan = plan
-        self.planned = planned
-        self.is_kept = is_kept
         self.calls = self.waiting = 0
         self.at_once = 1
 
     @property
     def predicted(self) -> int:
         """The predicted peak of a step, with the bytes that all calls of the graph keep."""
-        return 0 if self.planned is None else self.planned.peak + (self.at_once - 1) * self.planned.kept
+        return 0 if self.planned is None else self.planned.times(self.at_once).peak
 
 
 class _Runs:

@@ -116,7 +116,7 @@ class Moves:
         self.loss = loss
         self.link = link
         self.there = there
-        self.least_bytes = int(plain.peak * _SMALL) + 1
+        self.least_bytes = int(max(plain.forward, plain.backward) * _SMALL) + 1
         self.returned = {graph.root[place] for place, value in enumerate(graph.values) if value.returned}
         self.orders: dict[frozenset[int], tuple[list[int], set[int]]] = {}
         self.movable: dict[frozenset[int], list[int]] = {}

@@ -133,7 +133,7 @@ class Parts:
         return _peak([one.needs[0] for one in self.reads])
 
     def note(self, part: Part, planned: Planned | None) -> None:
-        """Notes the plan of a part. Without one, as from a cache of PyTorch's, the part keeps as much as PyTorch's own division."""
+        """Notes the plan of a part. If it is unknown, as of a graph from PyTorch's caches, the part is assumed to keep what PyTorch's own division keeps."""
         if planned is not None:
             self.planned.append(planned)
             self.kept += planned.kept
@@ -172,7 +172,7 @@ class Reads(Plan):
 
     def __init__(self, part: Part, inner: str, kernels: Kernels, offloads: bool) -> None:
         # The values that a part keeps matter most, since they exist at the same time as those of all other parts.
-        terms = Terms(0, 0, loss=None if part.is_last else _MUCH, gradients=part.later_gradients, offloads=offloads)
+        terms = Terms(0, 0, later=None if part.is_last else _MUCH, gradients=part.later_gradients, offloads=offloads)
         super().__init__(terms, inner, Rates(kernels.memory), kernels, ("tightfit reads", part.number))
         self.needs = [Need(0, 0)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -54,12 +54,12 @@ class Terms:
         The assumptions, in words.
     share
         The budget as a share of the need of PyTorch's own division; its bytes are set once that need is known.
-    share_of_room
-        The graph's share of the room for kept values, which it shares with its own further calls.
+    calls
+        The number of calls of the graph before its backward pass.
     later
         Bytes for the graphs that run later in the forward pass, while the values of this one are kept; None without such graphs.
     gradients
-        Bytes of the gradients of these graphs in the backward pass of this one.
+        Bytes of the gradients of other graphs in the backward pass of this one.
     offloads
         Whether values may be offloaded.
     slack
@@ -71,7 +71,7 @@ class Terms:
     loss: int | None = None
     assumed: str = ""
     share: Share | None = None
-    share_of_room: float = 1.0
+    calls: int = 1
     later: int | None = None
     gradients: int = 0
     offloads: bool = True
@@ -84,7 +84,7 @@ class Terms:
     @property
     def is_alone(self) -> bool:
         """Whether no other graph runs before the graph's backward pass."""
-        return self.share_of_room == 1 and self.later is None
+        return self.calls == 1 and self.later is None
 
 
 @dataclass
@@ -95,6 +95,8 @@ class Planned:
     ----------
     saved, moved
         The names of the saved values, and the bytes of the offloaded ones.
+    gradients
+        Bytes of other graphs' gradients in its backward pass. They are part of both peaks.
     kept, plain_kept
         Bytes that stay on the device between the passes, here and by PyTorch's own division.
     seconds
@@ -113,6 +115,20 @@ class Planned:
     moved: dict[str, int] = field(default_factory=dict)
     kept: int = 0
     plain_kept: int = 0
+    gradients: int = 0
+
+    def times(self, count: int) -> Planned:
+        """The plan of this number of calls before a backward pass.
+
+        The first backward pass runs while all calls keep their values, the last one while the gradients of all others exist.
+        """
+        peak = max(self.peak, self.peak - self.gradients + (count - 1) * self.kept)
+        plain = max(self.plain, self.plain - self.gradients + (count - 1) * self.plain_kept)
+        moved = {f"{call} {name}": size for call in range(count) for name, size in self.moved.items()}
+        return replace(
+            self, peak=peak, plain=plain, overhead_us=count * self.overhead_us, again=count * self.again, moved=moved, kept=count * self.kept,
+            plain_kept=count * self.plain_kept,
+        )  # fmt: skip
 
 
 class Plan:
@@ -259,6 +275,7 @@ class Plan:
             choice.division.time_us - plain.time_us, choice.division.again - plain.again,
             self.seconds, len(self.names), choice.division.key == plain.key, [self.names[place] for place in sorted(choice.division.saved)],
             {self.names[place]: chooser.graph.values[place].bytes for place in sorted(choice.division.moved)}, choice.division.kept, plain.kept,
+            self.terms.gradients,
         )  # fmt: skip
 
     @property
@@ -318,26 +335,29 @@ class Plan:
         theirs = private.Divisions(joint, info)
         graph = private.read(joint, info, self.rates, fuses)
         graph.gradients = self.terms.gradients
+        graph.hands_on = self.terms.later is not None
         place_of = {node: place for place, node in enumerate(nodes)}
-        loss = self.terms.loss if self.terms.later is None else self.terms.later
+        loss = self.terms.loss
         if loss is None:
             loss = _LOSS * sum(_wide(node) for node, value in zip(nodes, graph.values, strict=True) if value.kind == "tangent")
         plain = ("PyTorch's own", frozenset(place_of[node] for node in theirs.at(1.0)))
-        if self.terms.share_of_room < 1:
-            loss = self._later(graph, plain)
-        self.chooser = Chooser(graph, [plain], loss)
+        if self.terms.later is not None:
+            # Gradients of the outputs count in the peaks of later graphs.
+            loss = max(0, self.terms.later - sum(value.bytes for value in graph.values if value.kind == "tangent"))
+        calls = self.terms.calls
+        self.chooser = Chooser(graph, [plain], loss, calls)
         if fuses and self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE):
             called = [place for place, value in enumerate(graph.values) if value.kind == "kernel"]
             for place, bytes in zip(called, self.kernels.extra([nodes[place] for place in called]), strict=True):
                 graph.values[place].extra = self.extra[nodes[place].name] = bytes
-            self.chooser = Chooser(graph, [plain], loss)
+            self.chooser = Chooser(graph, [plain], loss, calls)
         if self.terms.share is not None:
             self.terms.budget = self.terms.share.of(self.terms.outside + self.chooser.peak(self.chooser.plain))
         if self.chooser.peak(self.chooser.plain) > self._room:
             again = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and value.rerun == "may" and not value.backward]
             for place, time_us in zip(again, self.kernels([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
-            self.chooser = chooser = Chooser(graph, [plain], loss)
+            self.chooser = chooser = Chooser(graph, [plain], loss, calls)
             if self.terms.offloads:
                 self._time_all(graph, nodes)
                 there = [_on(node, self.kernels.device) for node in nodes]
@@ -346,19 +366,6 @@ class Plan:
                 found = chooser.add(f"PyTorch's at {share:g}", frozenset(place_of[node] for node in theirs.at(share)))
                 if found is not None and chooser.peak(found.division) <= self._room:
                     break
-
-    def _later(self, graph: Graph, plain: tuple[str, frozenset[int]]) -> int:
-        """Bytes for graphs that run later in the forward pass, while the values of this one are kept: they take the place of the loss.
-
-        A later graph needs its own least peak, for which this graph's stands, and its share of the rest.
-        """
-        room, share, chooser = self.terms.room, self.terms.share_of_room, Chooser(graph, [plain])
-
-        def later(least: int) -> int:
-            return int(least + (1 - share) * max(room - least, 0))
-
-        ample = later(min(chooser.plain.peak, room))
-        return ample if chooser.plain.kept + ample <= room else later(min(chooser.least().division.peak, room))
 
     def _time_all(self, graph: Graph, nodes: list[fx.Node]) -> None:
         """Sets the times of all kernels, which run at the same time as copies."""

@@ -18,15 +18,14 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_flatten
 
-from ..._native import least_cut
 from . import properties
 from .buffers import Buffers, lay_out_as_saved
-from .cut import ENDLESS
+from .cut import minimum_cut
 from .divider import Divider
 from .graph import Graph, Pass, Rates, Value
 
 __all__ = [
-    "Divisions", "Enough", "Lacking", "compile_errors", "compile_with", "has_triton", "nothing_again", "options_of", "partition", "pass_to", "read",
+    "Divisions", "Enough", "Lacking", "compile_errors", "compile_with", "compiled_by", "compiled_module", "has_triton", "nothing_again", "options_of", "partition", "pass_to", "read",
     "real_tensors", "replace_default", "reset", "running_ddp", "settings_of", "settings_of_module", "source", "splitting",
 ]  # fmt: skip
 
@@ -71,20 +70,6 @@ def partition(choose: Choose, module: fx.GraphModule, inputs: Any, **others: Any
         partitioners.choose_saved_values_set = own
 
 
-def _least_cut(graph: Any, source: str, sink: str) -> tuple[int, tuple[set[str], set[str]]]:
-    """Replaces `networkx.minimum_cut`; the value of the cut is not computed."""
-    names = [source, sink, *(name for name in graph if name not in (source, sink))]
-    number_of = {name: number for number, name in enumerate(names)}
-    starts, ends, capacities = [], [], []
-    for start, end, capacity in graph.edges(data="capacity"):
-        starts.append(number_of[start])
-        ends.append(number_of[end])
-        capacities.append(ENDLESS if capacity is None or capacity > ENDLESS >> 16 else int(capacity))
-    # Of equal cuts, networkx returns the one nearest to the sink.
-    near = least_cut(len(names), starts, ends, capacities, True)
-    return 0, ({name for name, is_near in zip(names, near, strict=True) if is_near}, {name for name, is_near in zip(names, near, strict=True) if not is_near})
-
-
 class Divisions:
     """PyTorch's own divisions of a joint graph, with random results saved. Each of its least cuts is computed once, with a faster algorithm."""
 
@@ -111,7 +96,7 @@ class Divisions:
             saved, banned = self.cuts[key]
             return list(saved), banned
 
-        partitioners.solve_min_cut, networkx.minimum_cut = solve, _least_cut
+        partitioners.solve_min_cut, networkx.minimum_cut = solve, minimum_cut
         try:
             return list(partitioners.choose_saved_values_set(self.joint, self.info, memory_budget=share))
         finally:
@@ -478,6 +463,29 @@ def splitting() -> tuple[fx.GraphModule, fx.Node] | None:
             return frame.f_locals["self"].module, frame.f_locals["n"]
         frame = frame.f_back
     return None
+
+
+def compiled_by(module: Any) -> Any:
+    """The module that a wrapper of `torch.compile` holds, a module itself that was compiled in place, or None."""
+    # FSDP2 derives a class from the class of each module that it shards.
+    if any(base.__name__ == "OptimizedModule" for base in type(module).__mro__):
+        return module._orig_mod
+    return module if getattr(module, "_compiled_call_impl", None) is not None else None
+
+
+def compiled_module() -> tuple[Any, Any]:
+    """The module in whose call a graph is being compiled, and the module around it that was compiled, itself perhaps; or None for each."""
+    frame: Any = sys._getframe()
+    inner = None
+    while frame is not None:
+        own = frame.f_locals.get("self") if frame.f_code.co_name in ("_wrapped_call_impl", "_call_impl", "__call__") else None
+        if isinstance(own, torch.nn.Module):
+            outer = compiled_by(own)
+            inner = inner or (own if outer is None else outer)
+            if outer is not None:
+                return inner, outer
+        frame = frame.f_back
+    return None, None
 
 
 def running_ddp() -> Any:
