@@ -1,5 +1,5 @@
 """Blocks of random programs whose calls depend on more than the numbers that they get: constants that overlap, bytes written through `.data`,
-settings of PyTorch, positions in tensors, and tensors of inference mode."""
+settings of PyTorch, positions in tensors, and tensors of inference mode; and blocks that compute gradients inside."""
 
 import contextlib
 
@@ -97,6 +97,15 @@ def _of_inference(b, x):
     return torch.exp(-y) * y
 
 
+def _gradient_inside(b, x):
+    """As models of molecules, which give forces."""
+    z = x.detach().clone().requires_grad_() if b.both else torch.sigmoid(x)
+    if not z.requires_grad:
+        return torch.sigmoid(x)
+    (grad,) = torch.autograd.grad(torch.tanh(b.inner(z)).square().sum(), z, create_graph=b.now(True, b.graded), retain_graph=True)
+    return x + torch.sigmoid(-grad) * torch.sigmoid(z)
+
+
 OPERATORS = [lambda x, s: x * s, lambda x, s: torch.tanh(x) + s, lambda x, s: torch.sigmoid(x - s), lambda x, s: torch.addcmul(x, x, s)]
 
 
@@ -118,6 +127,7 @@ def block(make, rng, c):
         lambda: make(_under_settings, first=nn.Conv2d(c, c, 3, padding=1), last=nn.Conv2d(c, c, 3, padding=1), project=nn.Linear(c, 3 * c),
                      kind=rng.choice(sorted(SETTINGS)), both=rng.random() < 0.5),
         lambda: make(_at_position, place=torch.zeros((), dtype=torch.long), both=rng.random() < 0.5),
+        lambda: make(_gradient_inside, inner=nn.Conv2d(c, c, 3, padding=1), both=rng.random() < 0.5, graded=rng.random() < 0.5),
         lambda: make(_of_inference, frozen=nn.Conv2d(c, c, 1).requires_grad_(False)),
     ]  # fmt: skip
     return rng.choice(kinds)()

@@ -429,3 +429,29 @@ def test_a_rehearsal_that_fails_logs_no_traceback(caplog):
     with pytest.raises(CannotRehearse, match="dtype"):
         rehearse(Averaged().train(), (torch.randn(4, 8),), {})
     assert not caplog.records
+
+
+class Forces(nn.Module):
+    """Computes gradients inside of its forward pass, as models of molecules do, and goes on with them."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy, self.rest = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), Residual(16), nn.Tanh()), nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x):
+        x = x.clone().requires_grad_()
+        (forces,) = torch.autograd.grad(self.energy(x).square().sum(), x, create_graph=True)
+        for _ in range(4):
+            forces = torch.sigmoid(self.rest(forces))
+        return forces
+
+
+@pytest.mark.parametrize("hooked", [False, True], ids=["rehearsed", "recorded"])
+def test_gradients_inside_of_the_forward_pass(hooked, link):
+    torch.manual_seed(1)
+    model, x = Forces().train(), image(4)
+    fitted = fitted_copy(model, x, 0.9)
+    if hooked:
+        for one in (model, fitted):
+            one.rest.register_forward_hook(lambda module, args, output: output * 0.5)
+    assert same_bits(train(model, 3, x), train(fitted, 3, x))

@@ -133,6 +133,7 @@ class RealRecording:
         # Operations, events and storages before the call into the engine that is running; and storages of calls that were none of this step.
         self._first: tuple[int, int, int] | None = None
         self._others: set[int] = set()
+        self._before = "forward", "", True
         if model is not None:
             name_externals(self.recorder, model, inputs)
             self.handles = [*follow(self.recorder, model), *hide(self.recorder, compiled_parts(model))]
@@ -165,6 +166,7 @@ class RealRecording:
         if self._first is not None or self.is_shared and threading.get_ident() != self.thread:
             return False
         recorder = self.recorder
+        self._before = recorder.stage, recorder.group, recorder.watching
         recorder.stage, recorder.group, recorder.watching = "backward", "", False
         self._first = len(recorder.operations), len(recorder.timeline), len(recorder.storages)
         return True
@@ -173,6 +175,9 @@ class RealRecording:
         """Ends it."""
         assert self._first is not None
         first, self._first = self._first, None
+        if self.inside:
+            # The model has computed gradients inside of its forward pass.
+            self.recorder.stage, self.recorder.group, self.recorder.watching = self._before
         if any(event == "unpack" for event, _ in self.recorder.timeline[first[1] :]):
             self.began = True
             self._note_gradients()

@@ -59,6 +59,9 @@ class Builder:
         self.parts: list[list[Operation]] = []
         # Their conjugation does not lie in their bytes.
         self.complex = {pack.view.storage for pack in recorder.packs if pack.view.dtype.is_complex}
+        # A pass inside of the forward pass reads them, for which nothing is planned: they stay.
+        read_inside = (recorder.packs[number].view for number in recorder.read_inside)
+        self.read_inside = {(view.storage, view.writes) for view in read_inside}
         self.last_writes = [storage.writes for storage in recorder.storages]
         # The functions that may be called again, and the storages that autograd saves during each call.
         self.functions = kinds_of(recorder) if recomputes else {}
@@ -120,7 +123,7 @@ class Builder:
                 if index < 0 or (storage.number, writes - 1) in ends:
                     index = self.add_tensor(storage.number, value, made_in.get(value), gradients, index)
                 self.of[value] = index
-                if value in self.saved and storage.number not in self.complex:
+                if value in self.saved and value not in self.read_inside and storage.number not in self.complex:
                     self.mark_saved(index, made_in.get(value))
 
     def add_tensor(

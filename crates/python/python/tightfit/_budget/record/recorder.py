@@ -111,6 +111,10 @@ class Recorder(TorchDispatchMode):
         self.timeline: list[tuple[str, int]] = []
         # The position in the timeline at which the model returned its outputs.
         self.given: int | None = None
+        # Where the step's own backward pass begins at the earliest, and the packs that were unpacked before: a model may compute gradients inside
+        # of its forward pass.
+        self.outer = 0
+        self.read_inside: set[int] = set()
         self.stage = "forward"
         self.group = ""
         self.paused = 0
@@ -366,8 +370,24 @@ class Recorder(TorchDispatchMode):
             for span in storage.spans:
                 span[:] = [min(place, events) for place in span]
 
+    def _settle_stages(self) -> None:
+        """Counts all that comes before the last saved tensor as forward. No call is noted after the first unpack, with which a pass is taken to end."""
+        packs = [place for place, (event, _) in enumerate(self.timeline) if event == "pack"]
+        first = next((place for place, (event, _) in enumerate(self.timeline) if event == "unpack"), len(self.timeline))
+        if not packs or packs[-1] < first:
+            return
+        self.outer = packs[-1] + 1
+        for event, number in self.timeline[first : self.outer]:
+            if event == "operation":
+                self.operations[number].stage, self.operations[number].call = "forward", -1
+            elif event == "pack":
+                self.packs[number].call = -1
+            else:
+                self.read_inside.add(number)
+
     def finish(self) -> None:
         """Ends every span that is still open; call it once, after the step."""
+        self._settle_stages()
         for storage in self.storages:
             if storage.spans and storage.spans[-1][1] < 0:
                 storage.spans[-1][1] = len(self.timeline) + 1

@@ -81,7 +81,7 @@ def build(
         tensor = builder.of.get((pack.view.storage, pack.view.writes), -1)
         operation = -1
         if tensor >= 0 and tensor not in builder.externals:
-            stage = "forward" if event == "pack" else "backward"
+            stage = "forward" if event == "pack" or position < recorder.outer else "backward"
             operation = builder.add(None, pack.group, stage, event, reads=[tensor])
         if event == "pack":
             packs[number] = (tensor, operation)
