@@ -6,6 +6,8 @@ import contextlib
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def spread(values, kind):
@@ -66,7 +68,24 @@ def _in_doubles():
         torch.set_default_dtype(torch.float32)
 
 
+class Scaled(TorchFunctionMode):
+    """Changes what functions give."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        return out * 1.5 if function in (torch.tanh, torch.sigmoid) else out
+
+
+class ScaledInside(TorchDispatchMode):
+    """Changes what operations give."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        return out * 1.5 if function is torch.ops.aten.tanh.default else out
+
+
 SETTINGS = {
+    "function mode": Scaled, "dispatch mode": ScaledInside,
     "math": lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), "deterministic": _deterministic, "precision": _precision,
     "without mkldnn": lambda: torch.backends.mkldnn.flags(enabled=False, allow_tf32=False), "in doubles": _in_doubles,
 }  # fmt: skip

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 import torch
-from changing_outside import SETTINGS
+from changing_outside import SETTINGS, Scaled, ScaledInside
 from fit_support import SLOW, equal, fitted_copy, set_link
 from tightfit._budget.api import session_of
 from torch import nn
@@ -66,6 +66,22 @@ def test_settings_of_the_program_stay_as_they_are():
     finally:
         torch.use_deterministic_algorithms(False)
     assert session_of(fitted).last.counts.calls
+
+
+@pytest.mark.parametrize("mode", [Scaled, ScaledInside])
+@pytest.mark.parametrize("where", ["forward", "inside", "backward", "both"])
+def test_modes_of_the_program_change_what_calls_give(mode, where):
+    """A rerun runs without modes, so calls under modes are not run again. The first step is planned without them."""
+    model, x = Layers(settings=mode if where == "inside" else contextlib.nullcontext), torch.randn(2, 3, 16, 16)
+    fitted = fitted_copy(model, x, 0.5)
+    for one in (model, fitted):
+        one(x).square().mean().backward()
+        one.zero_grad()
+        with mode() if where in ("forward", "both") else contextlib.nullcontext():
+            loss = one(x).square().mean()
+        with mode() if where in ("backward", "both") else contextlib.nullcontext():
+            loss.backward()
+    assert equal(*([parameter.grad for parameter in one.parameters()] for one in (model, fitted)))
 
 
 def test_precisions_may_be_set_by_the_newer_interface():

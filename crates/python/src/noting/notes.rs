@@ -109,6 +109,10 @@ impl Notes {
         if !slf.borrow().on || flags & DATA == 0 && !truth(py, &torch.is_grad_enabled)? {
             return function.call(args, kwargs);
         }
+        // A dispatch mode of the program may change what operations give.
+        if flags & DATA == 0 && truth(py, &torch.dispatch_modes)? {
+            return function.call(args, kwargs);
+        }
         if flags & (OPENED | DATA) != 0 {
             let words = kwargs.map_or_else(|| PyDict::new(py), Clone::clone);
             return slf.call_method1(intern!(py, "_special"), (function, flags, args, words));

@@ -21,6 +21,8 @@ pub struct Torch {
     pub is_grad_enabled: Py<PyAny>,
     pub set_grad_enabled: Py<PyAny>,
     pub is_any_autocast: Py<PyAny>,
+    /// How many dispatch modes are on.
+    pub dispatch_modes: Py<PyAny>,
     is_autocast: Py<PyAny>,
     autocast_dtype: Py<PyAny>,
     keeps_casts: Py<PyAny>,
@@ -66,6 +68,7 @@ impl Torch {
             batch_norm: named(py.import("torch.nn.functional")?.as_any(), "batch_norm")?,
             is_grad_enabled: named(&torch, "is_grad_enabled")?,
             set_grad_enabled: named(&private, "_set_grad_enabled")?,
+            dispatch_modes: named(&private, "_len_torch_dispatch_stack")?,
             is_any_autocast: named(&private, "_is_any_autocast_enabled")?,
             is_autocast: named(&torch, "is_autocast_enabled")?,
             autocast_dtype: named(&torch, "get_autocast_dtype")?,

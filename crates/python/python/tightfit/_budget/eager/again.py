@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._native import Rerun, settings
+from ..record.marks import alone, is_alone
 from ..record.settings import CHOICES
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ def run_again(active: Unpacks, slot: Slot) -> None:
                 if call.state != now:
                     change_settings(now, call.state)
                 now = call.state
-            rerun.one(call)
+            if is_alone() and not torch._C._len_torch_dispatch_stack():
+                rerun.one(call)
+            else:
+                with alone():
+                    rerun.one(call)
             active.counts.calls += 1
     finally:
         torch._C._set_grad_enabled(grad)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..record.marks import active_modes, take_away
+from ..record.marks import active_modes, is_alone, take_away
 from ..record.unwatched import asks, would_differ
 from .running import hooks_are_alone, pop_hooks, push_hooks
 from .unpacks import Unpacks
@@ -98,7 +98,7 @@ class Pass(Unpacks):
         if noting is None:
             return
         self.notes = notes
-        notes = notes and not self.paused
+        notes = notes and not self.paused and is_alone()
         noting.on = notes
         count = torch._C._len_torch_function_stack()
         is_top = count > 0 and torch._C._get_function_stack_at(count - 1) is noting

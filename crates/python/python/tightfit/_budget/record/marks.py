@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .functions import CASTING, Marked, is_in_place, opened
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-__all__ = ["Marks", "Parts", "active_modes", "is_small", "take_away", "without"]
+__all__ = ["Marks", "Parts", "active_modes", "alone", "is_alone", "is_small", "take_away", "without"]
 
 # A noted call first copies small tensors that no noted call made, so that later writes to them do no harm. These are the largest sizes: of vectors,
 # such as biases, and of other tensors.
@@ -93,6 +95,22 @@ def is_small(dimensions: int, size: int, is_leaf: bool) -> bool:
     if not is_leaf:
         return size <= 256
     return size <= (VECTOR_BYTES if dimensions < 2 else SMALL_BYTES)
+
+
+def is_alone() -> bool:
+    """Whether no function mode of the program is on, which may change what calls give. Those of devices only choose where tensors are made."""
+    return all(isinstance(mode, Parts | DeviceContext) for mode in active_modes())
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Takes the program's modes away, for calls that run again."""
+    with ExitStack() as stack:
+        if not is_alone():
+            stack.enter_context(torch._C.DisableTorchFunction())
+        if torch._C._len_torch_dispatch_stack():
+            stack.enter_context(_disable_current_modes())
+        yield
 
 
 def active_modes() -> list[Any]:
