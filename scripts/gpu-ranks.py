@@ -44,7 +44,8 @@ def rank(options):
     if options.engine == "ddp":
         net = torch.compile(torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True), **compiler)
     else:
-        # Blocks are compiled one by one, inside the hooks that gather their weights.
+        # FSDP2 takes contiguous weights. Blocks are compiled one by one, inside the hooks that gather their weights.
+        model = model.to(memory_format=torch.contiguous_format)
         for block in blocks(model):
             block.compile(**compiler)
             fully_shard(block)
@@ -140,7 +141,7 @@ def main():
     for model in options.models.split(","):
         for engine in options.engines.split(","):
             plain = run(options, model, engine, 0)
-            peaks = [one.get("peak_bytes", 256 << 20) for one in plain["ranks"]]
+            peaks = [one.get("peak_bytes", 1 << 30) for one in plain["ranks"]]
             if peaks:
                 run(options, model, engine, int(options.share * max(peaks)))
     return None
