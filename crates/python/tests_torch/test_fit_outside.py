@@ -1,13 +1,17 @@
 """A call that runs again has what it had in its pass beside its tensors: settings, bytes that were written since, and positions."""
 
 import contextlib
+import copy
+import functools
 
 import pytest
+import tightfit.torch as tt
 import torch
 from changing_outside import SETTINGS, Scaled, ScaledInside
 from fit_support import SLOW, equal, fitted_copy, set_link
 from tightfit._budget.api import session_of
 from torch import nn
+from torch.nn.utils import parametrize
 
 
 class Layers(nn.Module):
@@ -184,3 +188,47 @@ def test_a_form_that_is_planned_inside_autocast_leaves_its_casts():
             loss.backward()
             sides.append([parameter.grad for parameter in one.parameters()])
         assert equal(*sides)
+
+
+@functools.lru_cache
+def table(size):
+    return torch.sin(torch.linspace(0.0, 1.0, size)) + torch.ones(size, size).tril_()
+
+
+class Tabled(Layers):
+    """Has a table that is computed once for all models."""
+
+    def forward(self, x):
+        return super().forward(x * table(x.shape[3]))
+
+
+def test_tables_that_a_program_keeps_are_real():
+    """A rehearsal is the first to compute one."""
+    model, x = Tabled(), torch.randn(2, 3, 16, 16)
+    table.cache_clear()
+    tt.plan(model, x)
+    kept = table(16)
+    assert type(kept) is torch.Tensor and table.cache_info().hits
+    table.cache_clear()
+    assert torch.equal(kept, table(16))
+    table.cache_clear()
+    assert all(compared(model, [x] * 2))
+
+
+class Squeezed(nn.Module):
+    def forward(self, weight):
+        return torch.tanh(weight) * 1.1
+
+
+def test_parametrizations_may_be_cached():
+    model, x = Layers(), torch.randn(2, 3, 16, 16)
+    for convolution in model.convolutions:
+        parametrize.register_parametrization(convolution, "weight", Squeezed())
+    fitted = tt.fit(copy.deepcopy(model), "95%", optimizer=torch.optim.SGD(model.parameters()))
+    sides = []
+    for one in (model, fitted):
+        with parametrize.cached():
+            loss = one(x).square().mean() + one(x * 0.5).mean()
+        loss.backward()
+        sides.append([parameter.grad for parameter in one.parameters()])
+    assert equal(*sides)

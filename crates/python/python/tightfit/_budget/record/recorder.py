@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten
 
@@ -125,6 +126,8 @@ class Recorder(TorchDispatchMode):
         self._of: dict[int, Storage] = {}
         self._watched: list[Any] = []
         self._flops = flops
+        # The fake tensors of a rehearsal.
+        self.made: list[weakref.ref[Tensor]] = []
         self._hidden: _Running | None = None
         self._finished = False
 
@@ -246,6 +249,8 @@ class Recorder(TorchDispatchMode):
             if not has_storage(value):
                 outputs.append(None)
                 continue
+            if type(value) is FakeTensor:
+                self.made.append(weakref.ref(value))
             number = self._number_of(value)
             if number in self._unwatched and number not in known and number not in changes:
                 # A new storage at the address of one that no longer exists.

@@ -21,10 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensor, FakeTensorMode
+from torch.nn.utils import parametrize
 from torch.utils._pytree import tree_flatten, tree_map
 
 from .compiled_parts import compiled_parts, within
 from .cost import flops
+from .leaked import make_real
 from .marks import Marks
 from .recorder import Packed, Recorder, has_storage
 from .unwatched import Ours
@@ -162,14 +164,20 @@ def rehearse(
     values = Values()
     recorder = Recorder(flops, lambda tensors, changed: _refuse_writes(values, tensors, changed))
     result = Rehearsal(recorder)
-    with _recording(), random_states_kept(), _without_log():
+    failed: CannotRehearse | None = None
+    with _recording(), random_states_kept(), _without_log(), _own_parametrizations():
         try:
             _run(model, args, kwargs, loss, with_gradients, fake, values, recorder, result)
-        except CannotRehearse:
-            raise
+        except CannotRehearse as error:
+            # Tracebacks hold tensors.
+            failed = error.with_traceback(None)
         except Exception as error:
             first = str(error).splitlines()[:1]
-            raise CannotRehearse(": ".join([type(error).__name__, *first])) from error
+            failed = CannotRehearse(": ".join([type(error).__name__, *first]))
+            failed.__cause__ = error.with_traceback(None)
+    make_real(recorder)
+    if failed is not None:
+        raise failed
     recorder.finish()
     return result
 
@@ -187,6 +195,16 @@ def _without_log() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_other)
+
+
+@contextmanager
+def _own_parametrizations() -> Iterator[None]:
+    """Keeps fake weights out of the program's ``parametrize.cached()``, which finds a weight by the module that was copied."""
+    before, parametrize._cache = parametrize._cache, {}
+    try:
+        yield
+    finally:
+        parametrize._cache = before
 
 
 @functools.cache
