@@ -41,6 +41,9 @@ class Unpacks(Packs):
             return tensor
         if not self.sealed:
             self.seal()
+        elif self.pending:
+            # A forward pass goes on after gradients inside of it.
+            self.flush()
         self._tick(handle.k)
         if type(handle) is Unread:
             return give(handle, 2)
