@@ -324,14 +324,12 @@ class Plans:
         return max([self.budget, *(fitted.watch.seen for fitted in watched)])
 
     def _give_room(self, fitted: Fitted, device: torch.device) -> None:
-        """Mends that the allocator often finds no room: by one more plan that leaves room for gaps, and then by a larger bound."""
+        """Mends that the allocator often finds no room: by one more plan that leaves room for gaps. The bound rises meanwhile."""
         line = f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU"
         if fitted.schedule is not None and not self.planner.gaps:
             fitted.stale = True
             self.planner.gaps = room_for_gaps(self.budget)
             say(f"{line}; planning again, with {text(self.planner.gaps)} for gaps between blocks")
-        elif not self.cap.is_loose:
-            say(f"{line}; it may reserve {text(self.cap.loosen(self._needed(device), device))} now")
 
     @property
     def is_settled(self) -> bool:

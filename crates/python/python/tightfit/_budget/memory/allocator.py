@@ -45,7 +45,7 @@ _UNSURE = 128
 _GAPS, _LEAST_GAPS = 32, 128 << 20
 # The number of recent passes over which retries are counted.
 LOOKS = 4
-# The fraction (1 / n) of a budget by which the bound is raised if the allocator often finds no room, and while `cudnn.benchmark` tries algorithms.
+# The fraction (1 / n) of a budget by which the bound rises at most if the allocator finds no room, and while `cudnn.benchmark` tries algorithms.
 _MORE = 4
 # The passes in which a bound comes down from the bytes that were reserved without one to the budget.
 _STEPS = 8
@@ -62,14 +62,16 @@ class Cap:
 
     The watched passes of a plan have no bound, since they show the memory of the program's loss, of its optimizer and of whatever else it holds. All later
     passes have one, so that it never ends a program that a better plan would have kept within the budget. Where the watched passes reserved more, the
-    bound comes down to the budget in steps, and stays where a pass found no room.
+    bound comes down to the budget in steps. A pass that finds no room may be followed by one that fails, so the bound then rises, and stays there.
     """
 
     def __init__(self) -> None:
         self.allowed: int | None = None
-        # The bytes that passes may need now, and how far this comes down in the next pass; 0 once a pass found no room.
-        self.level = self.step = 0
-        self.is_loose = self.is_given_up = False
+        # The bytes that passes may need now, where this began, and how far it comes down in the next pass.
+        self.level = self.top = self.step = 0
+        # The least level, once a pass found no room.
+        self.floor = 0
+        self.is_given_up = False
         # For each of the last passes, whether the allocator tried again.
         self.recent: deque[bool] = deque(maxlen=LOOKS)
 
@@ -94,11 +96,13 @@ class Cap:
             return False
         if self.allowed is None:
             there = int(torch.cuda.memory_reserved(device))
-            self.level = needed if there <= needed + room_for_gaps(needed) else there
-            self.step = -(-(self.level - needed) // _STEPS)
+            self.level = max(self.floor, needed if there <= needed + room_for_gaps(needed) else there)
+            self.top, self.step = self.level, -(-(self.level - needed) // _STEPS) if not self.floor else 0
             self._bound(device)
-        elif any(self.recent):
-            self.step = 0
+        elif self.recent and self.recent[-1]:
+            self.level = min(self.level + room_for_gaps(needed), max(self.top, needed + needed // _MORE))
+            self.step, self.floor = 0, self.level
+            self.allowed = enforce(self.level, device, self)
         elif self.step and self.level > needed:
             self.level = max(needed, self.level - self.step)
             self._bound(device)
@@ -113,12 +117,6 @@ class Cap:
         self.recent.clear()
         self.allowed = enforce(self.level, device, self)
 
-    def loosen(self, needed: int, device: torch.device) -> int:
-        """Lets the allocator reserve more, once. Returns the bound."""
-        self.is_loose = True
-        self.allowed = enforce(max(needed + needed // _MORE, self.level), device, self)
-        return self.allowed
-
     def give_up(self) -> None:
         """Bounds nothing any more: some steps of the program need more than the budget."""
         self.is_given_up = True
@@ -126,7 +124,7 @@ class Cap:
 
     def lift(self) -> None:
         """Lets the allocator take what it needs."""
-        self.allowed, self.is_loose = None, False
+        self.allowed = None
         release(self)
 
 
