@@ -3,8 +3,7 @@
 Dynamo compiles a graph at its first call, in the first step. Memory that the program uses outside of compiled graphs is known only later::
 
     call 1   compiled: weights and inputs are allocated; the bytes of the optimizer's state are computed, the bytes of the loss are assumed
-    call 3   the peaks of a whole step and of the program's loss are measured; if the step is over the budget, or the loss needs far less than was
-             assumed, all graphs are compiled once more with that
+    call 3   the peak of a whole step is measured; if it is over the budget, all graphs are compiled once more with that
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ __all__ = ["Held", "all_held", "have_run", "held_by"]
 _LIBRARIES, _ROUNDING = 48 << 20, 256
 # The step before which a whole step has been measured, and the number of steps that are checked.
 _SEEN, _LOOKED = 3, 24
-# Graphs are compiled again if a division costs time for a loss that needs less than was assumed, by this share of the budget.
-_UNUSED = 0.02
 _AGAIN = 2
 # A later part of a split model may exceed the budget by the budget divided by this.
 _SLACK = 16
@@ -89,9 +86,6 @@ class Held:
         # Steps whose backward pass has begun, and whether the backward pass of the current step has.
         self.steps = 0
         self.is_backward = False
-        # When the forward pass of the current step has ended, the bytes that existed; at the end of the loss, the bytes that it needed.
-        self.before_loss: int | None = None
-        self.of_loss: int | None = None
         # The peaks of the forward pass and of the loss in the step that is measured.
         self.passes: list[int] = []
         # Of the model that DistributedDataParallel split last.
@@ -143,7 +137,7 @@ class Held:
             outside += self.kept.surplus.get(key, 0)
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
-        return Terms(self.budget, -(-outside // step) * step, self.kept.losses.get(key), assumed, self.share, gradients=sharded)
+        return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share, gradients=sharded)
 
     def compile(
         self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any, offloads: bool = True
@@ -264,13 +258,10 @@ class Held:
                     break
             if self.on_gpu and self.steps == _SEEN - 2:
                 self._passed()
-                self.before_loss = int(torch.cuda.memory_allocated(self.device))
 
     def _begins(self, gradients: Any) -> None:
-        if not self.is_backward and self.before_loss is not None:
+        if not self.is_backward and self.on_gpu and self.steps == _SEEN - 2:
             self._passed()
-            self.of_loss = self.passes[-1] - self.before_loss
-            self.before_loss = None
         self.is_backward = True
 
     def _passed(self) -> None:
@@ -306,43 +297,24 @@ class Held:
             detail(f"compiled: a step took {text(seen)} of {text(self.budget)} (predicted {text(predicted)}){f': {parts}' if parts else ''}")
         elif not over:
             return
-        loss = self._loss(over) if is_first else None
-        if not (over or loss is not None) or self.again >= _AGAIN:
+        # A step that takes less than predicted changes nothing: the error is of this division, and the next one might be over the budget.
+        if not over or self.again >= _AGAIN:
             return
         self.again += 1
         often = [graph for graph in self.graphs.values() if graph.at_once != self.calls.get(graph.key, 1)]
         for graph in often:
             self.kept.calls[graph.key] = self.calls[graph.key] = graph.at_once
-        if not often and loss is not None:
-            (graph,) = self.graphs.values()
-            self.kept.losses[graph.key] = loss
-        elif not often:
-            for graph in self.graphs.values():
-                self.kept.surplus[graph.key] = self.kept.surplus.get(graph.key, 0) + seen - predicted
+        for graph in () if often else self.graphs.values():
+            self.kept.surplus[graph.key] = self.kept.surplus.get(graph.key, 0) + seen - predicted
         self.kept.save()
         why = (
             f"a graph is called {max(graph.at_once for graph in often)} times before its backward pass" if often
-            else f"{text(seen - predicted)} more than predicted exist beside the graphs" if loss is None
-            else f"the program's loss needs {text(loss)}"
+            else f"{text(seen - predicted)} more than predicted exist beside the graphs"
         )  # fmt: skip
         say(f"compiled: {why}; all is compiled once more with that")
         self.graphs.clear()
         self.steps = 0
         private.reset()
-
-    def _loss(self, over: bool) -> int | None:
-        """The measured bytes of the program's loss, if they change the plan. The bytes of another error depend on the division, and lower nothing."""
-        if self.of_loss is None or len(self.graphs) != 1:
-            return None
-        (graph,) = self.graphs.values()
-        found = graph.plan.loss_of(self.of_loss)
-        if found is None:
-            return None
-        loss, assumed, is_peak = found
-        if over:
-            return loss if is_peak and loss > assumed else None
-        is_given_up = graph.planned is not None and not graph.planned.is_plain
-        return loss if is_given_up and is_peak and assumed - loss > _UNUSED * self.budget else None
 
 
 @functools.cache

@@ -29,8 +29,6 @@ class Kept:
         Bytes by kernel that it uses while it runs, in addition to its operands and results.
     surplus
         Bytes that a step took in addition to the prediction, by graph.
-    losses
-        Bytes of the program's loss, by graph, where they were measured.
     calls
         Calls of a graph before a backward pass, if there is more than one.
     later
@@ -47,7 +45,6 @@ class Kept:
         self.times = {str(key): float(time) for key, time in _numbers(found.get("times"))}
         self.extra = {str(key): int(size) for key, size in _numbers(found.get("extra"))}
         self.surplus = {str(key): int(size) for key, size in _numbers(found.get("surplus"))}
-        self.losses = {str(key): int(size) for key, size in _numbers(found.get("losses"))}
         self.calls = {str(key): int(count) for key, count in _numbers(found.get("calls"))}
         self.later = {str(key): int(size) for key, size in _numbers(found.get("later"))}
         plans = found.get("plans")
@@ -57,7 +54,7 @@ class Kept:
         """Writes them to the file, and leaves the entries of other devices as they are."""
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
-            names = ("times", "extra", "surplus", "losses", "calls", "later", "plans")
+            names = ("times", "extra", "surplus", "calls", "later", "plans")
             everything[self.device] = {name: _last(getattr(self, name)) for name in names}
             write_devices(self.path, _KIND, everything)
 

@@ -221,15 +221,6 @@ class Plan:
         self.chooser.moves = self.chooser.smallest = None
         self.choice = self._fastest()
 
-    def loss_of(self, above: int) -> tuple[int, int, bool] | None:
-        """The bytes of the program's loss, given the bytes between both passes above the bytes before; the bytes that were assumed; and whether
-        memory peaks there. None if the graph comes from a cache, or other graphs run in between."""
-        if self.chooser is None or self.choice is None or not self.terms.is_alone:
-            return None
-        chooser, division = self.chooser, self.choice.division
-        gradients = sum(value.bytes for value in chooser.graph.values if value.kind == "tangent")
-        return max(above - gradients, 0), chooser.loss, division.start > chooser.peak(division, with_loss=False)
-
     def infers(self, kernels: list[fx.Node], peak: Callable[[], int]) -> None:
         """Compares the need of a graph without a backward pass with the budget. Its order and reuse of buffers are the compiler's.
 
