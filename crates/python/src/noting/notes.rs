@@ -133,14 +133,6 @@ impl Notes {
         }
     }
 
-    /// The noted output that a tensor is.
-    pub fn value_of<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
-        let known = slf.borrow().values.get(&identity(tensor)).map(|value| value.bind(slf.py()).clone());
-        let Some(value) = known else { return Ok(None) };
-        let is_it = value.borrow().seen.is(tensor, version(tensor)?);
-        Ok(is_it.then_some(value))
-    }
-
     /// The noted output that a tensor is, or is a view of.
     fn value_in<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
         Notes::value_in_storage(slf, tensor, &Ended { call: None, pairs: &[], outputs: &[] })
@@ -190,6 +182,14 @@ impl Notes {
 }
 
 impl Notes {
+    /// The noted output that a tensor is.
+    pub fn value_of<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
+        let known = slf.borrow().values.get(&identity(tensor)).map(|value| value.bind(slf.py()).clone());
+        let Some(value) = known else { return Ok(None) };
+        let is_it = value.borrow().seen.is(tensor, version(tensor)?);
+        Ok(is_it.then_some(value))
+    }
+
     /// The noted output that a saved tensor is, or is a view of. The call that saves it has just ended, if it is noted.
     pub fn value_in_storage<'py>(
         slf: &Bound<'py, Notes>,
