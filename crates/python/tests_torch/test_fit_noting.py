@@ -33,7 +33,7 @@ def test_a_long_chain_of_calls_is_dropped():
     with active.noting:
         for _ in range(CALLS):
             y = torch.add(y, 1.0)
-    value = active.noting.value_of(y)
+    value = active.noting.value_in(y)
     assert value is not None and value.call.function is torch.add
     active.noting.forget()
     del y, value
@@ -44,7 +44,7 @@ def test_notes_are_freed_with_their_pass():
     weight = nn.Parameter(torch.ones(2))
     with active.noting:
         y = torch.relu(torch.add(weight, 1.0))
-    value = active.noting.value_of(y)
+    value = active.noting.value_in(y)
     assert value is not None and value.tensor() is y and value.call.function is torch.relu
     there = weakref.ref(active)
     del active, value
