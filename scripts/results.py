@@ -277,7 +277,7 @@ def source(lines: list[Json], files: list[str]) -> str:
 def markdown(table: Table) -> str:
     files = table.files.split()
     read = [line for file in files for line in measured_lines.read(ROOT / f"docs/measured/{file}.jsonl")]
-    lines = [line for line in read if table.keep(line)]
+    lines = [line for line in read if table.keep(line) and not line.get("apart")]
     rows = table.rows(lines) if table.rows else [list(table.head), *map(table.cells, lines)]
     rows.insert(1, ["---", *["---:"] * (len(rows[0]) - 1)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{source(lines, files)}\n"
