@@ -134,7 +134,7 @@ def block(make, rng, c):
     def of_constant():
         values, kind = torch.randn(2 * c + 1) * 0.5, rng.choice(["expanded", "windows", "folded", "apart"])
         made = make(_spread, scale=spread(values, kind), kind=rng.choice(["buffer", "constant"]), operator=rng.choice(OPERATORS), convolves=rng.random() < 0.5)
-        # An attribute that is no buffer.
+        # An attribute, not a buffer.
         object.__setattr__(made, "constant", spread(values, kind))
         return made
 

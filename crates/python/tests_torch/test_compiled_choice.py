@@ -77,7 +77,7 @@ def test_divisions_are_sound_and_hold_the_room_wherever_one_is_found(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_more_bytes_are_never_slower(seed):
-    """Each budget has a search of its own."""
+    """Each budget is searched separately."""
     pick = random.Random(seed)
     length = pick.randint(6, 24)
     graph, plain = chain(pick, length), frozenset(range(length + 1))

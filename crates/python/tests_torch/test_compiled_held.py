@@ -1,4 +1,4 @@
-"""What a measured step changes: a step over its budget shows how many bytes exist beside the graphs; all others change nothing."""
+"""A step over its budget shows how many bytes exist outside of the graphs, and all is compiled once more; other steps change nothing."""
 
 from types import SimpleNamespace
 

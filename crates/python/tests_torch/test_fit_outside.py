@@ -1,4 +1,4 @@
-"""A call that runs again has what it had in its pass beside its tensors: settings, bytes that were written since, and positions."""
+"""A call that runs again has the settings of its first run, and the bytes that its tensors had then."""
 
 import contextlib
 import copy

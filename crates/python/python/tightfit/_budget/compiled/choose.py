@@ -30,7 +30,7 @@ _BETWEEN = 3
 # Where no price of the ladder suits a room: the rounds at prices around the best one, and the factors from that to the next prices.
 _ROUNDS = 10
 _AROUND = (0.4, 1.0, 2.5)
-# All smaller rooms that are multiples of this share of what PyTorch's fastest division needs are searched as well.
+# A search also looks at smaller rooms: the multiples of this share of the bytes of PyTorch's fastest division.
 _GRID = 0.05
 # The share by which the weights of values move in a round.
 _MOVE = 0.4
@@ -192,7 +192,7 @@ class Chooser:
         return bool(found)
 
     def _between(self, room: float) -> None:
-        """Adds divisions at prices between those of the ladder."""
+        """Adds divisions at prices between two steps of the ladder."""
         self._ladder()
         fits = [step.choice is not None and self.peak(step.choice.division) <= room for step in self.steps]
         if not any(fits):

@@ -30,8 +30,8 @@ __all__ = ["Course", "Link", "Moves", "course", "course_back"]
 _SMALL = 1 / 4096
 # The time on the device of the two copies of a value, in addition to their bytes: starting them, and waiting.
 _COPIES_US = 10.0
-# Copies take memory traffic from the kernels beside them: the share of their time by which these take longer. Measured on an H200: 0.03 for an
-# autoencoder, 0.1 for ResNet-50 and GPT-2, 0.3 for Swin, whose host is late as well.
+# Copies slow the kernels that run at the same time: by this share of the time of the copies. Measured on an H200: 0.03 for an autoencoder, 0.1 for
+# ResNet-50 and GPT-2, 0.3 for Swin, whose host is late as well.
 _SLOWS = 0.05
 # The most divisions of which the fewest moves are found.
 _DIVISIONS = 8

@@ -1,6 +1,6 @@
 """The graphs of a model that DistributedDataParallel splits by its buckets of gradients. They are planned together.
 
-PyTorch compiles one part after another, in the order of the forward pass. What a part keeps, it keeps while all later parts run::
+PyTorch compiles one part after another, in the order of the forward pass. The values that a part keeps stay while all later parts run::
 
     forward    part 0         part 1         part 2         loss
     backward                                                      part 2         part 1         part 0
@@ -120,7 +120,7 @@ class Parts:
     kept: int = 0
 
     def later(self, part: Part, room: int) -> int | None:
-        """The bytes that later parts need; None if there are none."""
+        """The bytes that later parts need; None for the last part."""
         return None if part.is_last else reserve(self._from(part), room)
 
     def least(self, part: Part) -> int:

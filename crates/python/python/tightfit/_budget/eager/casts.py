@@ -30,7 +30,7 @@ class Casts:
             self.versions = {id(weight): weight._version for weight in model.parameters() if weight.requires_grad}
 
     def _goes_on(self, device: torch.device) -> bool:
-        """Whether the context is that of the call before: it still has the cast that was made for this question."""
+        """Whether this is the context of the call before: that one still has the cast of the mark."""
         before = self._mark
         casts: list[Tensor] = []
         mark, other = before[:2] if before is not None else [torch.ones(1, 1, device=device, requires_grad=True) for _ in range(2)]

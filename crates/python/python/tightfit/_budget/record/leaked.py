@@ -1,6 +1,6 @@
-"""Gives real numbers to constants that a program keeps from a rehearsal.
+"""Replaces constants that a program keeps from a rehearsal by real ones.
 
-Programs keep tables that they compute once: behind ``functools.lru_cache``, or in a dictionary of their own, which no copy of the model contains. A
+Programs keep tables that they compute once: behind ``functools.lru_cache``, or in a dictionary that no copy of the model contains. A
 rehearsal may be the first to compute one, and it is fake then. If it depends on no input and no weight, it is computed again for real, by the
 recorded operations, and takes the place of the fake tensor.
 """
@@ -24,8 +24,8 @@ __all__ = ["make_real"]
 
 
 def make_real(recorder: Recorder) -> None:
-    """Makes the constants real that are still there after a rehearsal. Other tensors that a program keeps are those of its last step, which the next
-    step replaces."""
+    """Makes the constants real that are still there after a rehearsal. Other tensors that a program keeps are of its last step, and the next
+    step replaces them."""
     made, recorder.made = recorder.made, []
     if all(reference() is None for reference in made):
         return
@@ -39,13 +39,13 @@ def make_real(recorder: Recorder) -> None:
         _, tensor = kept.popitem()
         storage = recorder._of.get(torch._C._storage_address(tensor))
         real = None if storage is None or tensor.requires_grad else _computed(recorder, makers, storage.number, recorder.view(tensor))
-        # What holds the fake one alone is the program.
+        # The program alone holds the fake one.
         if real is not None and tensor._use_count() == 1:
             _exchange(tensor, real)
 
 
 def _exchange(one: Tensor, other: Tensor) -> None:
-    """Exchanges two tensors, like `torch.utils.swap_tensors`, which refuses those with weak references: here, they are the rehearsal's."""
+    """Exchanges two tensors, like `torch.utils.swap_tensors`, which refuses tensors with weak references: here, these are the rehearsal's."""
     one.__class__, other.__class__ = other.__class__, one.__class__
     one.__dict__, other.__dict__ = other.__dict__, one.__dict__
     torch._C._swap_tensor_impl(one, other)

@@ -98,7 +98,7 @@ def is_small(dimensions: int, size: int, is_leaf: bool) -> bool:
 
 
 def is_alone() -> bool:
-    """Whether no function mode of the program is on, which may change what calls give. Those of devices only choose where tensors are made."""
+    """Whether no function mode of the program is on: such a mode may change the results of calls. Modes of devices only choose where tensors are made."""
     return all(isinstance(mode, Parts | DeviceContext) for mode in active_modes())
 
 

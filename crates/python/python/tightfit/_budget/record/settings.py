@@ -1,7 +1,7 @@
 """The settings of PyTorch that choose the kernel of a call, apart from autocast.
 
 Each has a function that reads it and one that writes it. Programs set them around a forward pass (``sdpa_kernel``,
-``mkldnn.flags(enabled=False)``), so a call that runs again in the backward pass gets those that it had.
+``mkldnn.flags(enabled=False)``), so a call that runs again in the backward pass gets its own settings.
 """
 
 from __future__ import annotations
