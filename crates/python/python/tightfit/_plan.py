@@ -137,8 +137,8 @@ def plan(
     >>> print(found.sweep((1.0, 0.8)).table())
     <Sweep: lenet, plain 12.16 MiB, least 11.98 MiB, predicted for h200 (assumed)>
     <BLANKLINE>
-      budget  of plain  added time        moved  recomputed
-    12.2 MiB  100%      0.0%                0 B      0.0 ms
+      budget  of plain  added time        moved  recomputed  checkpoints
+    12.2 MiB  100%      0.0%                0 B      0.0 ms  0.0%
     12.0 MiB  98%       6.0%          196.0 KiB      0.0 ms
      9.7 MiB  80%       does not fit
     <BLANKLINE>
