@@ -113,6 +113,8 @@ def decided(fitted):
 class LiveBytes(TorchDispatchMode):
     """Bytes of every storage that operations make while this is entered, counted until it dies; and their peak."""
 
+    only_counts = True
+
     def __init__(self, known):
         super().__init__()
         self.live = self.peak = 0

@@ -1,13 +1,11 @@
 """Reruns are the calls that a plan prices: one saved tensor after another, each from the one before, not each from the beginning."""
 
 import collections
-import contextlib
 
 import pytest
 import torch
 from fit_support import SLOW, default_loss, fitted_copy, set_link
 from tightfit._budget.api import session_of
-from tightfit._budget.eager import again
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -15,13 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 COUNTED = ("aten.addmm", "aten.convolution", "aten.gelu", "aten.native_layer_norm", "aten.native_group_norm", "aten._softmax", "aten.tanh")
 
 
-@pytest.fixture(autouse=True)
-def counted(monkeypatch):
-    """Reruns run without modes of the program, and would not be counted."""
-    monkeypatch.setattr(again, "alone", contextlib.nullcontext)
-
-
 class Count(TorchDispatchMode):
+    only_counts = True
+
     def __init__(self):
         super().__init__()
         self.calls = collections.Counter()
