@@ -28,7 +28,7 @@ def _spread(b, x):
 
 
 def _through_data(b, x):
-    """The sizes are those of tensors that are copied together when a pass begins."""
+    """Tensors of these sizes are copied together when a pass begins."""
     y = x * torch.sigmoid(b.one).mean()
     if b.changed():
         with torch.set_grad_enabled(b.graded):

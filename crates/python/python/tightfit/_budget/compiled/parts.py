@@ -171,7 +171,7 @@ class Reads(Plan):
     shares = ()
 
     def __init__(self, part: Part, inner: str, kernels: Kernels, offloads: bool) -> None:
-        # The values that a part keeps matter most, since they exist at the same time as those of all other parts.
+        # The values that a part keeps matter most, since they exist together with the values of all other parts.
         terms = Terms(0, 0, later=None if part.is_last else _MUCH, gradients=part.later_gradients, offloads=offloads)
         super().__init__(terms, inner, Rates(kernels.memory), kernels, ("tightfit reads", part.number))
         self.needs = [Need(0, 0)]

@@ -1,6 +1,6 @@
 """Models whose parameters FSDP2 shards, and parts of a model that are compiled one by one.
 
-Around each part, FSDP2 gathers its parameters, and in the backward pass those of the part before it, too::
+FSDP2 gathers the parameters of each part before it runs. In the backward pass, it also gathers the parameters of the part before::
 
     gathered   part 0 | part 1 | part 2          part 2, 1 | part 1, 0 | part 0
     gradients                                    .. shards of part 2, of part 1, .. stay until the update

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..._native import Rerun, settings
-from ..record.marks import alone, is_alone
+from ..record.marks import alone
 from ..record.settings import CHOICES
 
 if TYPE_CHECKING:
@@ -30,17 +30,14 @@ def run_again(active: Unpacks, slot: Slot) -> None:
     grad = torch.is_grad_enabled()
     now = before
     try:
-        for call in rerun.order(slot.call):
-            if call.state is not now:
-                if call.state != now:
-                    change_settings(now, call.state)
-                now = call.state
-            if is_alone() and not torch._C._len_torch_dispatch_stack():
+        with alone():
+            for call in rerun.order(slot.call):
+                if call.state is not now:
+                    if call.state != now:
+                        change_settings(now, call.state)
+                    now = call.state
                 rerun.one(call)
-            else:
-                with alone():
-                    rerun.one(call)
-            active.counts.calls += 1
+                active.counts.calls += 1
     finally:
         torch._C._set_grad_enabled(grad)
         if now != before:

@@ -68,7 +68,7 @@ _EVERYWHERE = [
     Choice(torch.get_default_dtype, torch.set_default_dtype),
     *_switches(flash_sdp_enabled="sdp_use_flash", math_sdp_enabled="sdp_use_math", mem_efficient_sdp_enabled="sdp_use_mem_efficient"),
 ]
-# By the kind of device; kinds that are not here have those of "cpu".
+# By the kind of device; all other kinds have the settings of "cpu".
 CHOICES = {
     "cuda": [
         *_EVERYWHERE,
