@@ -197,9 +197,12 @@ class Peaks:
     """PyTorch's statistics: `now` is the peak of the allocated bytes since the last reset, and of the reserved bytes, unless `most` is more."""
 
     def __init__(self, monkeypatch):
-        self.now = self.resets = self.reserved = self.most = 0
+        self.now = self.resets = self.reserved = self.most = self.emptied = 0
         watch._unseen.clear()
         allocator._last.clear()
+        allocator._caps.clear()
+        # The allocator's tries.
+        self.retries = 0
         monkeypatch.setattr(watch, "WATCHES", {"cpu"})
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: self.now)
@@ -207,11 +210,15 @@ class Peaks:
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-        monkeypatch.setattr(allocator, "retries", lambda device: 0)
+        monkeypatch.setattr(torch.cuda, "empty_cache", self.empty)
+        monkeypatch.setattr(allocator, "reserved_and_retries", lambda device: (self.reserved, self.retries))
 
     def reset(self, device):
         self.now = 0
         self.resets += 1
+
+    def empty(self):
+        self.emptied += 1
 
 
 def passes(model, x, count):

@@ -327,7 +327,7 @@ def test_a_pass_in_which_algorithms_are_tried_teaches_nothing(monkeypatch):
     tt.fit(model, tight_budget(model, x, 0.75), optimizer=optimizer)
     learned = []
     monkeypatch.setattr(watch.Watch, "growth", lambda self, *_: learned.append(self.passes))
-    monkeypatch.setattr(allocator, "retries", lambda device: 0)
+    monkeypatch.setattr(allocator, "reserved_and_retries", lambda device: (0, 0))
     counted_steps(model, x, optimizer, Counting(model, x, monkeypatch), steps=4)
     assert learned == [1]
 

@@ -324,8 +324,8 @@ class Plans:
         return max([self.budget, *(fitted.watch.seen for fitted in watched)])
 
     def _give_room(self, fitted: Fitted, device: torch.device) -> None:
-        """Mends that the allocator often finds no room: by one more plan that leaves room for gaps. The bound rises meanwhile."""
-        line = f"{self.name}: PyTorch's allocator found no room in most steps, and waited for the GPU"
+        """Plans once more, with room for gaps, since the allocator often reserves too much."""
+        line = f"{self.name}: the gaps between the blocks of PyTorch's allocator exceeded the budget in most steps"
         if fitted.schedule is not None and not self.planner.gaps:
             fitted.stale = True
             self.planner.gaps = room_for_gaps(self.budget)

@@ -1,7 +1,7 @@
-"""PyTorch's allocator on a GPU: its blocks, the bytes that it may reserve, and how often it finds no room.
+"""PyTorch's allocator on a GPU: its blocks, the bytes that it reserves, and how often it finds no room.
 
-A plan's peak is at most the budget. Gaps between blocks come on top, so the allocator may reserve about 3% more than the budget, and nothing
-beyond that: a program that grows further fails. If no free block is long enough, the allocator gives cached blocks back and waits for the GPU.
+A plan's peak is at most the budget. Gaps between blocks come on top, so the allocator may reserve about 3% more than the budget. Where it reserves more,
+its cache is emptied before the next pass. An allocation fails only if a quarter more than the budget does not suffice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "most_reserved",
     "release",
     "reserve_of",
-    "retries",
+    "reserved_and_retries",
     "room_for_gaps",
     "slack_of",
     "there_on",
@@ -43,95 +43,98 @@ SMALL = 1 << 20
 _UNSURE = 128
 # The fraction (1 / n) of a budget that the allocator may reserve for gaps on top of it, and the least bytes for gaps.
 _GAPS, _LEAST_GAPS = 32, 128 << 20
-# The number of recent passes over which retries are counted.
+# The number of recent passes over which crowded ones are counted.
 LOOKS = 4
-# The fraction (1 / n) of a budget by which the bound rises at most if the allocator finds no room, and while `cudnn.benchmark` tries algorithms.
+# The fraction (1 / n) of a budget that the allocator may reserve on top of it before an allocation fails.
 _MORE = 4
-# The passes in which a bound comes down from the bytes that were reserved without one to the budget.
-_STEPS = 8
 
 # By GPU: the bound of each owner, and the share of the GPU that the program itself allowed before.
 _bounds: dict[int, dict[int, int]] = {}
 _shares: dict[int, float] = {}
 # By GPU: the owner of the pass that began last, and how often the allocator had tried again by then.
 _last: dict[torch.device, tuple[weakref.ref[Cap], int]] = {}
+# All caps, by GPU. The largest limit counts.
+_caps: dict[torch.device, weakref.WeakSet[Cap]] = {}
 
 
 class Cap:
-    """The bound on the bytes that are reserved for the passes of one model, and how often they found no room.
+    """The limit of the bytes that are reserved for the passes of one model.
 
-    The watched passes of a plan have no bound, since they show the memory of the program's loss, of its optimizer and of whatever else it holds. All later
-    passes have one, so that it never ends a program that a better plan would have kept within the budget. Where the watched passes reserved more, the
-    bound comes down to the budget in steps. A pass that finds no room may be followed by one that fails, so the bound then rises, and stays there.
+    A pass is crowded if the allocator reserved more than the limit, or found no room and waited for the GPU. After a crowded pass, the cache is emptied.
+    If many passes are crowded, another plan may help. If not, the limit rises.
+
+    The watched passes of a plan have no limit, since they show the memory of the program's loss, of its optimizer and of whatever else it holds. All later
+    passes have one. Above it, a quarter of the budget remains before an allocation fails, so that gaps between blocks end no program.
     """
 
     def __init__(self) -> None:
+        # The bytes that may be reserved without consequences, and the bytes beyond which an allocation fails; None before and between plans.
+        self.limit: int | None = None
         self.allowed: int | None = None
-        # The bytes that passes may need now, where this began, and how far it comes down in the next pass.
-        self.level = self.top = self.step = 0
-        # The least level, once a pass found no room.
-        self.floor = 0
-        self.is_given_up = False
-        # For each of the last passes, whether the allocator tried again.
+        # The least limit, since passes stayed crowded after `begin` had reported it.
+        self.least = 0
+        self.has_reported = self.is_given_up = False
+        # For each of the last passes, whether it was crowded.
         self.recent: deque[bool] = deque(maxlen=LOOKS)
 
     def begin(self, device: torch.device, needed: int, holds: bool) -> bool:
-        """Begins a pass, for which the bound holds or not. Returns whether the allocator tried again in half of the last passes.
+        """Begins a pass, for which the limit holds or not. Returns whether half of the last passes were crowded.
 
-        The allocator counts its tries for the whole GPU. Those until the next pass of any model are taken to be of this pass. Many in one pass
+        The allocator counts for the whole GPU. Bytes and tries until the next pass of any model are taken to be of this pass. Many tries in one pass
         count once, since they may be of an evaluation after it.
         """
         if self.is_given_up:
             return False
-        count = retries(device)
+        reserved, count = reserved_and_retries(device)
+        waited = crowded = False
         if device in _last:
             before, counted = _last[device][0](), _last[device][1]
-            if before is not None:
-                before.recent.append(count > counted)
+            waited = count > counted
+            crowded = waited or reserved > max((cap.limit or 0 for cap in _caps[device]), default=0)
+            if before is not None and before.limit is not None:
+                before.recent.append(crowded)
         _last[device] = weakref.ref(self), count
+        _caps.setdefault(device, weakref.WeakSet()).add(self)
         if not holds:
             self.lift()
             if torch.backends.cudnn.benchmark:
                 enforce(needed + needed // _MORE, device, self)
             return False
-        if self.allowed is None:
-            there = int(torch.cuda.memory_reserved(device))
-            self.level = max(self.floor, needed if there <= needed + room_for_gaps(needed) else there)
-            self.top, self.step = self.level, -(-(self.level - needed) // _STEPS) if not self.floor else 0
-            self._bound(device)
-        elif self.recent and self.recent[-1]:
-            self.level = min(self.level + room_for_gaps(needed), max(self.top, needed + needed // _MORE))
-            self.step, self.floor = 0, self.level
-            self.allowed = enforce(self.level, device, self)
-        elif self.step and self.level > needed:
-            self.level = max(needed, self.level - self.step)
-            self._bound(device)
+        if self.limit is None or self.allowed is None:
+            torch.cuda.empty_cache()
+            self.recent.clear()
+            self.limit = max(self.least, needed + room_for_gaps(needed))
+            self.allowed = enforce(max(needed + needed // _MORE, reserved_and_retries(device)[0]), device, self)
+        elif crowded:
+            if waited:
+                # The next pass may find less room.
+                self.allowed = enforce(self.allowed + needed // _MORE, device, self)
+            if self.has_reported:
+                self.limit = self.least = max(self.limit, reserved)
+            else:
+                torch.cuda.empty_cache()
         is_often = 2 * sum(self.recent) >= LOOKS
         if is_often:
             self.recent.clear()
+            self.has_reported = True
         return is_often
 
-    def _bound(self, device: torch.device) -> None:
-        """Bounds the passes from here on, and gives back the bytes that other passes left in the cache."""
-        torch.cuda.empty_cache()
-        self.recent.clear()
-        self.allowed = enforce(self.level, device, self)
-
     def give_up(self) -> None:
-        """Bounds nothing any more: some steps of the program need more than the budget."""
+        """Limits nothing any more: some steps of the program need more than the budget."""
         self.is_given_up = True
         self.lift()
 
     def lift(self) -> None:
         """Lets the allocator take what it needs."""
-        self.allowed = None
+        self.limit = self.allowed = None
         release(self)
 
 
-def retries(device: torch.device) -> int:
-    """How often the allocator of a GPU has tried again."""
+def reserved_and_retries(device: torch.device) -> tuple[int, int]:
+    """The bytes that the allocator of a GPU has reserved, and how often it has tried again."""
     # `memory_stats` does the same, and takes much longer to flatten it.
-    return int(torch.cuda.memory_stats_as_nested_dict(device).get("num_alloc_retries", 0))
+    found = torch.cuda.memory_stats_as_nested_dict(device)
+    return int(found.get("reserved_bytes", {}).get("all", {}).get("current", 0)), int(found.get("num_alloc_retries", 0))
 
 
 def room_for_gaps(bytes: int) -> int:
