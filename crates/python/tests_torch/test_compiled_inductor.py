@@ -1,5 +1,6 @@
 """The budget where Inductor compiles: losses with dropout of unmodified programs, and PyTorch's caches."""
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -155,3 +156,112 @@ def test_offloaded_values_keep_the_bits_and_copies_stand_apart_from_the_reads(tm
     assert "offload kernel release" in " ".join(forward) and "prefetch kernel" in " ".join(backward)
     for order, begins, ends in ((forward, "offload", "release"), (backward, "prefetch", "wait")):
         assert order.count(begins) == order.count(ends) > 2
+
+
+AMPLE = """
+import re
+import torch
+from torch import nn
+from torch._inductor.utils import run_and_get_code
+from tightfit._budget.compiled.backend import tightfit
+
+torch.set_num_threads(1)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.n = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.b, self.m = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return torch.relu(x + self.m(self.b(torch.relu(self.n(self.a(x))))))
+
+
+def code(budget):
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+    model = nn.Sequential(Block(), Block(), nn.Dropout(0.1)).to(memory_format=torch.channels_last)
+    x = torch.randn(4, 8, 16, 16).to(memory_format=torch.channels_last)
+    options = {"backend": tightfit, "options": {"budget": budget, "inner": "inductor"}} if budget else {}
+    net = torch.compile(model, **options)
+
+    def step():
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = net(x).float().square().mean()
+        loss.backward()
+        return loss.item()
+
+    loss, found = run_and_get_code(step)
+    # Names of kernels contain hashes and numbers of graphs.
+    return loss, [re.sub(r"cpp_fused\\w*|kernel_cpp_\\d+|[a-z0-9]{51,52}|AOT ID.*", "", one) for one in found]
+
+
+torch._inductor.config.fx_graph_cache = False
+plain, ample, tight = (code(budget) for budget in ("", "1GiB", "300KiB"))
+print("equal", len(plain[1]), plain == ample, plain[1] == tight[1])
+"""
+
+
+def test_a_model_with_far_more_bytes_than_it_needs_is_compiled_as_by_pytorch_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    ran = launched(tmp_path, "", AMPLE)
+    assert ran.stdout.split() == ["equal", "2", "True", "False"], ran.stdout + ran.stderr[-2000:]
+    assert "nothing is changed" in ran.stderr
+
+
+WORKSPACES = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from tightfit._budget.compiled import buffers, kernels
+from tightfit._budget.compiled.backend import tightfit
+
+torch.set_num_threads(1)
+measured = {}
+own = buffers.Buffers.__init__
+
+
+
+
+def init(self, graph, extra):
+    own(self, graph, extra)
+    names = {node.name for node in graph.module.graph.nodes}
+    for node in self.nodes:
+        if "convolution" in str(getattr(node.node, "python_kernel_name", "")):
+            asked = []
+            buffers._known(node, type("", (), {"get": lambda _, name: asked.append(name)})())
+            print("asked", bool(graph.is_backward), *("convolution" in name and name in names for name in asked))
+    for node in graph.module.graph.nodes:
+        if node.op == "call_function":
+            measured[str(node.target)] = kernels._is_measured(node)
+
+
+buffers.Buffers.__init__ = init
+model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.MaxPool2d(9, 1), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(288, 4))
+table = nn.Embedding(10, 4)
+
+
+def run(x, index):
+    return model(x).sum() + table(index).sum()
+
+
+net = torch.compile(run, backend=tightfit, options={"budget": "104%", "inner": "inductor"})
+net(torch.randn(4, 4, 18, 18), torch.arange(40) % 10).backward()
+print({name.split(".")[1]: found for name, found in measured.items() if "." in name})
+"""
+
+
+def test_workspaces_and_times_are_of_the_kernels_that_inductor_calls(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    ran = launched(tmp_path, "", WORKSPACES)
+    lines = ran.stdout.splitlines()
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    # Convolutions with a bias, and their backward passes.
+    assert lines[:-1] == ["asked False True"] * 2 + ["asked True True"] * 2, ran.stdout
+    measured = ast.literal_eval(lines[-1])
+    assert measured["convolution"] and measured["convolution_backward"]
+    # Made-up indices would have another time; Inductor generates code for the others.
+    assert not any(found for name, found in measured.items() if "embedding" in name or "pool" in name or "index" in name or name == "relu")

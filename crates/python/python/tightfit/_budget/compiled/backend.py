@@ -5,6 +5,7 @@ PyTorch finds the backend by the package's entry point, so programs import nothi
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -51,7 +52,7 @@ def tightfit(
         near = "".join(f"; did you mean 'budget' by {name!r}?" for name in get_close_matches("budget", given, 1))
         raise BadInput(f"backend='tightfit' needs options={{'budget': '8GiB'}}{near}")
     device = device_of(inputs)
-    inner = ours.get("inner") or ("inductor" if device.type == "cuda" and private.has_triton() else "eager")
+    inner = ours.get("inner") or ("inductor" if device.type == "cuda" and importlib.util.find_spec("triton") is not None else "eager")
     if inner not in _INNER:
         raise BadInput(f"inner={inner!r}: give one of {', '.join(_INNER)}")
     budget = budget_of(ours["budget"], device)

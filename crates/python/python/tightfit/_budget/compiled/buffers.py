@@ -17,7 +17,18 @@ from .moves import course, course_back
 if TYPE_CHECKING:
     from .divider import Divider
 
-__all__ = ["Buffers", "lay_out_as_saved"]
+__all__ = ["Buffers", "is_library", "lay_out_as_saved"]
+
+
+# Operations with a rule of Inductor that may call a library.
+_LIBRARY = ("_int_mm", "_scaled_mm", "addmm", "baddbmm", "bmm", "convolution", "mm")
+
+
+def is_library(target: Any) -> bool:
+    """Whether Inductor calls a library for an operation. It generates code for all others."""
+    from torch._inductor import lowering
+
+    return target not in lowering.lowerings or target in lowering.fallbacks or getattr(target, "__name__", "").split(".")[0] in _LIBRARY
 
 
 @functools.cache
@@ -147,7 +158,7 @@ class Buffers:
         return max(int(self.scheduler.name_to_buf[read].mpi_buffer.size_free) for read in copy.reads if read not in hosts)
 
     def _us(self, node: Any, divider: Divider) -> float:
-        known = divider.us.get(_origin(node))
+        known = _known(node, divider.us)
         return known if known is not None else float(node.get_read_write_buffers_sizes()) / divider.memory
 
     def _timeline(self) -> list[int]:
@@ -186,7 +197,7 @@ class Buffers:
                     now += size
                 else:
                     del freed[step][taken]
-            found.append(int(now + self.extra.get(_origin(node), 0)))
+            found.append(int(now + (_known(node, self.extra) or 0)))
             now -= sum(freed[step].values())
         return found
 
@@ -216,9 +227,15 @@ def _copies(nodes: list[Any]) -> list[_Copy]:
     return copies
 
 
-def _origin(node: Any) -> str:
-    """The name of the graph's node that a kernel of a library computes."""
-    return str(getattr(getattr(getattr(node, "node", None), "origin_node", None), "name", ""))
+def _known(node: Any, of: dict[str, Any]) -> Any:
+    """The entry of the graph's node that a kernel of a library computes, by the node's name; None without an entry."""
+    kernel = getattr(node, "node", None)
+    if type(kernel).__name__ == "MultiOutput":
+        # A result of a kernel, which is a node of its own.
+        return None
+    # Several kernels may come from one node, such as a convolution and the addition of its bias. Then they have no `origin_node`.
+    source = getattr(kernel, "fx_node", None) or getattr(kernel, "origin_node", None)
+    return of.get(getattr(source, "name", ""))
 
 
 def _overwritten(scheduler: Any, node: Any, buffer: Any, size: int, freed: dict[str, int]) -> str | None:

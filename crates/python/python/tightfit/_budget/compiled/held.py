@@ -158,7 +158,12 @@ class Held:
         identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.calls, terms.later, terms.gradients, offloads)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
+            if self.kept.plans.get(f"{key} {terms.outside}", {}).get("is_free"):
+                # As an earlier process found.
+                raise private.Enough
             run = private.compile_with(inner, plan, graph, inputs, settings)
+        except private.Enough:
+            run = private.compile_with(inner, None, graph, inputs, settings)
         except DoesNotFit as error:
             if torch.is_grad_enabled() or not have_run():
                 raise

@@ -14,7 +14,7 @@ from ..record.times import devices_in, path_of, words_of, write_devices
 __all__ = ["Kept"]
 
 _NAME = "compiled-steps.json"
-_KIND = "tightfit_compiled_steps", 1
+_KIND = "tightfit_compiled_steps", 2
 _MOST = 5_000
 
 

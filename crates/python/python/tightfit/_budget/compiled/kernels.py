@@ -17,6 +17,7 @@ from ..record.cost import Rates, flops, rates_of
 from ..record.measure import measure_copies
 from ..record.times import times_of
 from . import private, properties
+from .buffers import is_library
 from .kept import Kept
 from .moves import Link
 from .operators import copies_of
@@ -25,6 +26,8 @@ __all__ = ["Kernels"]
 
 # Timed runs of a kernel, whose shortest counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
 _RUNS, _KERNELS = 3, 64
+# Integer operands of more elements are indices. Made-up indices would all write to one place, which may take a thousand times as long.
+_INDICES = 16
 # Matrix products use a workspace that is allocated once.
 _NO_EXTRA = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
 
@@ -61,7 +64,7 @@ class Kernels:
         times = {key: self.kept.times[key] if key in self.kept.times else self._estimated(node) for key, node in first.items()}
         if self.on_gpu:
             count = Counter(keys)
-            unknown = [key for key in first if key not in self.kept.times]
+            unknown = [key for key in first if key not in self.kept.times and _is_measured(first[key])]
             for key in sorted(unknown, key=lambda key: -times[key] * count[key])[:_KERNELS]:
                 try:
                     times[key] = self.kept.times[key] = self._measured(first[key])
@@ -74,7 +77,8 @@ class Kernels:
         """The bytes that each node uses while it runs on a GPU, in addition to its operands and results, such as the workspaces of convolutions."""
         keys = [_key(node) for node in nodes]
         if self.on_gpu:
-            first = {key: node for key, node in zip(keys, nodes, strict=True) if key not in self.kept.extra and _name(node) not in _NO_EXTRA}
+            unknown = ((key, node) for key, node in zip(keys, nodes, strict=True) if key not in self.kept.extra and _is_measured(node))
+            first = {key: node for key, node in unknown if _name(node) not in _NO_EXTRA}
             for key in sorted(first, key=lambda key: -self._estimated(first[key]))[:_KERNELS]:
                 try:
                     self._measured(first[key], 0)
@@ -107,12 +111,21 @@ class Kernels:
             times = []
             for _ in range(runs):
                 first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                # Else the time until the host has launched the kernel would count.
+                private.keep_busy()
                 first.record()
                 target(*args, **kwargs)
                 last.record()
                 last.synchronize()
                 times.append(1e3 * first.elapsed_time(last))
             return float(min(times, default=0.0))
+
+
+def _is_measured(node: fx.Node) -> bool:
+    """Whether a node is measured as PyTorch runs it, with random numbers."""
+    values = (_value(one) for one in node.all_input_nodes)
+    indices = (one for one in values if isinstance(one, Tensor) and not one.is_floating_point() and not one.is_complex())
+    return is_library(node.target) and all(properties.elements(one) <= _INDICES for one in indices)
 
 
 def _name(node: fx.Node) -> str:

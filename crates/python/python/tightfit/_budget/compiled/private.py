@@ -6,7 +6,6 @@ They were tested with PyTorch 2.11. `Lacking` names a missing interface, and pro
 from __future__ import annotations
 
 import functools
-import importlib.util
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from .divider import Divider
 from .graph import Graph, Pass, Rates, Value
 
 __all__ = [
-    "Divisions", "Enough", "Lacking", "compile_errors", "compile_with", "compiled_by", "compiled_module", "has_triton", "nothing_again", "options_of", "partition", "pass_to", "read",
+    "Divisions", "Enough", "Lacking", "compile_errors", "compile_with", "compiled_by", "compiled_module", "keep_busy", "nothing_again", "options_of", "partition", "pass_to", "read",
     "real_tensors", "replace_default", "reset", "running_ddp", "settings_of", "settings_of_module", "source", "splitting",
 ]  # fmt: skip
 
@@ -36,11 +35,6 @@ class Lacking(RuntimeError):
 
     def __init__(self, what: object) -> None:
         super().__init__(f"PyTorch {torch.__version__} differs from 2.11, with which this was tested: {what}")
-
-
-def has_triton() -> bool:
-    """Whether Triton is installed, which Inductor needs on a GPU."""
-    return importlib.util.find_spec("triton") is not None
 
 
 # Divisions.
@@ -190,7 +184,7 @@ def _kind(node: fx.Node, types: Any) -> str:
         if isinstance(value, list | tuple):
             return "none"
         return "reduction" if name in properties.REDUCTIONS else "fused"
-    if getattr(node.target, "__name__", "").split(".")[0] in properties.OF_SEEDS:
+    if getattr(node.target, "__name__", "").split(".")[0] in (*properties.OF_SEEDS, *properties.POINTWISE):
         return "fused"
     return "kernel"
 
@@ -444,6 +438,11 @@ def real_tensors() -> Iterator[None]:
 
     with unset_fake_temporarily(), no_dispatch():
         yield
+
+
+def keep_busy() -> None:
+    """Keeps the current GPU busy for about 100 microseconds, so that kernels can queue."""
+    torch.cuda._sleep(200_000)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["OF_SEEDS", "REDUCTIONS", "changed", "elements", "is_apart", "is_drawn", "is_random", "may_be_saved", "may_rerun"]
+__all__ = ["OF_SEEDS", "POINTWISE", "REDUCTIONS", "changed", "elements", "is_apart", "is_drawn", "is_random", "may_be_saved", "may_rerun"]
 
 # Operations that draw seeds. Inductor computes random numbers from a seed, so they can be recomputed.
 _SEEDS = ("inductor_seed", "inductor_seeds")
@@ -16,6 +16,8 @@ _SEEDS = ("inductor_seed", "inductor_seeds")
 OF_SEEDS = ("inductor_random", "inductor_randint", "inductor_lookup_seed")
 # The most elements that one block of a kernel reduces.
 _ROW = 1 << 16
+# Operations that Inductor fuses, beside those that PyTorch's partitioner knows as fusible.
+POINTWISE = ("constant_pad_nd", "copy", "fma", "select_scatter", "slice_scatter")
 REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "var_mean", "argmax", "any", "std")
 
 
