@@ -140,11 +140,14 @@ impl<'m, 'a> Evaluator<'m, 'a> {
                 });
             }
         }
-        for (at, (was, is)) in self.decisions.points.iter().zip(&decisions.points).enumerate() {
-            if was != is {
-                let points = &model.points[at];
-                self.total = self.total - points[*was].time + points[*is].time;
-                first = first.min(at);
+        // Few changes concern points, so one comparison of all is faster than one of each.
+        if self.decisions.points != decisions.points {
+            for (at, (was, is)) in self.decisions.points.iter().zip(&decisions.points).enumerate() {
+                if was != is {
+                    let points = &model.points[at];
+                    self.total = self.total - points[*was].time + points[*is].time;
+                    first = first.min(at);
+                }
             }
         }
         if let Some(slot) = model.slot_of.get(first) {
@@ -208,27 +211,27 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             return Some(());
         }
         for touch in model.touches[at].iter().filter(|touch| touch.reads) {
-            if !self.trace.is_present(touch.tensor) {
-                self.restore(touch.tensor, at, decisions)?;
+            if !self.trace.is_present(touch.tensor()) {
+                self.restore(touch.tensor(), at, decisions)?;
             }
         }
         for touch in &model.touches[at] {
-            self.appear(touch.tensor);
+            self.appear(touch.tensor());
             if touch.writes {
-                self.trace.set_on_host(touch.tensor, None);
+                self.trace.set_on_host(touch.tensor(), None);
             }
         }
         self.run(at, at, false, decisions);
         for touch in &model.touches[at] {
             if touch.writes && !touch.dies {
-                self.copy_ahead(touch.tensor, at, decisions);
+                self.copy_ahead(touch.tensor(), at, decisions);
             }
         }
         for touch in &model.touches[at] {
-            match touch.interval.map(|interval| decisions.intervals[interval]) {
-                _ if touch.dies => self.leave(touch.tensor),
-                Some(Choice::Move) => self.move_out(touch.tensor),
-                Some(Choice::Rebuild | Choice::Again) => self.leave(touch.tensor),
+            match touch.interval().map(|interval| decisions.intervals[interval]) {
+                _ if touch.dies => self.leave(touch.tensor()),
+                Some(Choice::Move) => self.move_out(touch.tensor()),
+                Some(Choice::Rebuild | Choice::Again) => self.leave(touch.tensor()),
                 Some(Choice::Keep) | None => {}
             }
         }
@@ -310,7 +313,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         let needs = slot.needs + self.reserve[slot.from..slot.to].iter().max().unwrap_or(&0);
         self.free(needs);
         let (operation, at, last) = (slot.from, slot.from, slot.to - 1);
-        let moment = Moment { operation, again: false, start: self.trace.sums.now, at, last };
+        let moment = Moment::of(operation, false, self.trace.sums.now, at..=last);
         self.add(needs, moment, slot.time);
         self.trace.sums.spent += slot.time;
     }
@@ -323,7 +326,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
         let needed = fixed + point.scratch + self.reserve[at];
         self.free(needed);
         let time = if again { model.again[operation].unwrap_or(point.time) } else { point.time };
-        self.add(needed, Moment { operation, again, start: self.trace.sums.now, at, last: at }, time);
+        self.add(needed, Moment::of(operation, again, self.trace.sums.now, at..=at), time);
     }
 
     /// Brings back an absent tensor, and everything that its rebuild needs.

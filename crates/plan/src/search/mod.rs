@@ -1,7 +1,7 @@
 //! Searches for the fastest step within the budget. For each idle interval of each movable tensor, the search decides whether the tensor stays, moves
 //! or is recomputed. For each operation, it picks a configuration (a trade of time for workspace).
 //!
-//! 1. `model` turns a step into idle intervals.
+//! 1. `model` turns a step into idle intervals; `lists` stores them for fast reading.
 //! 2. `decisions` and `least` produce initial decisions; `evaluate` computes the memory and time of decisions; `local` improves them.
 //! 3. `bound` proves a lower bound by prices and a minimum cut (`min_cut`), and suggests decisions.
 //! 4. `incumbents` keeps the best decisions of all searches and places them; `plan_search` runs both phases for one step.
@@ -17,6 +17,7 @@ pub(crate) mod floors;
 mod incumbents;
 pub(crate) mod lanes;
 mod least;
+mod lists;
 mod local;
 mod min_cut;
 mod model;

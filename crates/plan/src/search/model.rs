@@ -18,6 +18,7 @@ use tightfit_conv::Configuration;
 use tightfit_units::Bytes;
 
 use crate::memory::arena::Drafter;
+use crate::search::lists::Lists;
 use crate::step::{Access, Again, Operation, OperationId, Residence, Stage, TensorId};
 use crate::{Direction, footprint};
 
@@ -44,16 +45,26 @@ pub(super) struct IdleInterval {
 /// How a movable tensor is used by one operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch {
-    pub(super) tensor: usize,
+    tensor: u32,
     /// Whether its content must be there.
     pub(super) reads: bool,
     /// Whether its content changes.
     pub(super) writes: bool,
     /// The interval that begins here; `None` if the next operation uses it too, or if its content is never needed again
     /// before it is overwritten.
-    pub(super) interval: Option<usize>,
+    interval: Option<u32>,
     /// Whether its bytes are free from here on until it is written again.
     pub(super) dies: bool,
+}
+
+impl Touch {
+    pub(super) fn tensor(&self) -> usize {
+        self.tensor as usize
+    }
+
+    pub(super) fn interval(&self) -> Option<usize> {
+        self.interval.map(|interval| interval as usize)
+    }
 }
 
 /// The tensors that a rerun of an operation reads and writes.
@@ -75,7 +86,7 @@ pub(super) struct Point {
 pub(super) struct Model<'a> {
     pub(super) drafter: &'a Drafter<'a>,
     /// For each operation: its uses of managed tensors, each tensor once.
-    pub(super) touches: Vec<Vec<Touch>>,
+    pub(super) touches: Lists<Touch>,
     pub(super) intervals: Vec<IdleInterval>,
     /// For each tensor: whether the search decides about it.
     pub(super) managed: Vec<bool>,
@@ -86,7 +97,7 @@ pub(super) struct Model<'a> {
     /// Bytes just before each operation of everything that never moves, without the operation's first outputs.
     pub(super) fixed_before: Vec<u64>,
     /// For each operation: its points, by rising workspace and falling time; never empty.
-    pub(super) points: Vec<Vec<Point>>,
+    pub(super) points: Lists<Point>,
     /// The points without the options' restriction of algorithms.
     pub(super) all_points: Vec<Vec<Point>>,
     /// For each operation: the time of a rerun, if it differs.
@@ -125,7 +136,7 @@ impl<'a> Model<'a> {
         let bytes: Vec<u64> = step.tensors.iter().map(|tensor| footprint(tensor.bytes.0)).collect();
         let mut model = Model {
             drafter,
-            touches: vec![Vec::new(); count],
+            touches: Lists::from_iter([]),
             intervals: Vec::new(),
             managed,
             bytes,
@@ -161,13 +172,17 @@ impl<'a> Model<'a> {
             model.writers[tensor] = uses.iter().filter(|of| of.2).map(|of| of.0).collect();
             model.last[tensor] = uses.last().map_or(0, |of| of.0);
         }
+        let mut touches = vec![Vec::new(); count];
         for (tensor, uses) in uses.iter().enumerate() {
             match step.tensors[tensor].residence {
                 _ if !model.managed[tensor] => {}
-                Residence::Movable => model.add_intervals(tensor, uses),
-                Residence::Resident | Residence::Temporary => model.add_intervals(tensor, &without_pauses(uses)),
+                Residence::Movable => model.add_intervals(tensor, uses, &mut touches),
+                Residence::Resident | Residence::Temporary => {
+                    model.add_intervals(tensor, &without_pauses(uses), &mut touches);
+                }
             }
         }
+        model.touches = touches.into_iter().collect();
         model.drop_dead_ends();
         let costs = drafter.costs;
         let copy = |interval: &IdleInterval| {
@@ -199,7 +214,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn add_intervals(&mut self, tensor: usize, uses: &[(usize, bool, bool)]) {
+    fn add_intervals(&mut self, tensor: usize, uses: &[(usize, bool, bool)], touches: &mut [Vec<Touch>]) {
         let count = self.points.len();
         // The operations that compute the content so far; `None` if it cannot be recomputed.
         let mut producers: Option<Vec<usize>> = None;
@@ -223,14 +238,14 @@ impl<'a> Model<'a> {
                     producers.clear();
                 }
                 let bytes = self.bytes[tensor];
-                interval = Some(self.intervals.len());
+                interval = Some(self.intervals.len() as u32);
                 self.by_tensor[tensor].push(self.intervals.len());
                 let is_tail = next.is_none();
                 let until = if is_tail { self.latest(&producers, tensor, at) } else { to };
                 self.intervals.push(IdleInterval { tensor, from: at, written, to, is_tail, producers, until, bytes });
             }
             let dies = !is_needed;
-            self.touches[at].push(Touch { tensor, reads, writes, interval, dies });
+            touches[at].push(Touch { tensor: tensor as u32, reads, writes, interval, dies });
         }
     }
 
@@ -341,7 +356,7 @@ impl<'a> Model<'a> {
 
     /// Bytes of managed tensors that an operation uses.
     pub(super) fn used(&self, at: usize) -> u64 {
-        self.touches[at].iter().map(|touch| self.bytes[touch.tensor]).sum()
+        self.touches[at].iter().map(|touch| self.bytes[touch.tensor()]).sum()
     }
 
     /// The least time of a rerun of these operations.
@@ -429,13 +444,13 @@ fn slots(model: &Model<'_>) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     // For each tensor: whether it has certainly been on the device since its last use.
     let mut stays = vec![false; model.managed.len()];
-    for (at, (touches, points)) in model.touches.iter().zip(&model.points).enumerate() {
-        let is_there = touches.iter().all(|touch| stays[touch.tensor]);
+    for (at, (touches, points)) in model.touches.iter().zip(model.points.iter()).enumerate() {
+        let is_there = touches.iter().all(|touch| stays[touch.tensor()]);
         for touch in touches {
-            stays[touch.tensor] = touch.interval.is_none() && !touch.dies;
+            stays[touch.tensor()] = touch.interval.is_none() && !touch.dies;
         }
         let changes = touches.iter().any(|touch| touch.writes || touch.dies || touch.interval.is_some());
-        let (time, needs) = match points.as_slice() {
+        let (time, needs) = match points {
             [point] if is_there && !changes => (point.time, model.fixed[at] + point.scratch),
             _ => {
                 slots.push(Slot { from: at, to: at + 1, is_quiet: false, needs: 0, time: 0 });

@@ -54,16 +54,16 @@ impl Evaluator<'_, '_> {
             while let Some((_, is_before, what)) = moves.next_if(|(of, ..)| *of <= place) {
                 match last {
                     // The list before an operation also holds the actions after a rerun.
-                    Some(last) if !is_before && moments[place - 1].last == last && !moments[place - 1].again => {
+                    Some(last) if !is_before && moments[place - 1].last() == last && !moments[place - 1].again => {
                         script.after(last, what)
                     }
-                    _ => script.before(moment.at, what),
+                    _ => script.before(moment.at(), what),
                 }
             }
             if moment.again {
-                script.before(moment.at, Move::Rerun(OperationId(moment.operation)));
+                script.before(moment.at(), Move::Rerun(OperationId(moment.operation())));
             } else {
-                last = Some(moment.last);
+                last = Some(moment.last());
             }
         }
         if let Some(last) = last {

@@ -1,20 +1,40 @@
 //! The record of an evaluation so far, which can be rewound to any operation.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use crate::schedule::script::Move;
 
 /// One run of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::search) struct Moment {
-    pub(in crate::search) operation: usize,
+    operation: u32,
     pub(in crate::search) again: bool,
     /// Its start time, without waits for copies from the host.
     pub(super) start: u64,
     /// The next operation of the step, or this one.
-    pub(in crate::search) at: usize,
+    at: u32,
     /// The last operation of the group that counts as this moment.
-    pub(super) last: usize,
+    last: u32,
+}
+
+impl Moment {
+    pub(super) fn of(operation: usize, again: bool, start: u64, group: RangeInclusive<usize>) -> Moment {
+        let (at, last) = (*group.start() as u32, *group.end() as u32);
+        Moment { operation: operation as u32, again, start, at, last }
+    }
+
+    pub(in crate::search) fn operation(&self) -> usize {
+        self.operation as usize
+    }
+
+    pub(in crate::search) fn at(&self) -> usize {
+        self.at as usize
+    }
+
+    pub(super) fn last(&self) -> usize {
+        self.last as usize
+    }
 }
 
 /// A tensor on its way back from the host.
@@ -78,10 +98,10 @@ enum Undo {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     sums: Sums,
-    undo: usize,
-    moments: usize,
-    moves: usize,
-    fetches: usize,
+    undo: u32,
+    moments: u32,
+    moves: u32,
+    fetches: u32,
 }
 
 /// The slots carried out so far.
@@ -130,10 +150,10 @@ impl Trace {
     pub(super) fn begin(&mut self) {
         self.marks.push(Mark {
             sums: self.sums,
-            undo: self.undo.len(),
-            moments: self.moments.len(),
-            moves: self.moves.len(),
-            fetches: self.fetches.len(),
+            undo: self.undo.len() as u32,
+            moments: self.moments.len() as u32,
+            moves: self.moves.len() as u32,
+            fetches: self.fetches.len() as u32,
         });
     }
 
@@ -144,11 +164,11 @@ impl Trace {
         let Some(&mark) = self.marks.get(slot) else { return };
         self.marks.truncate(slot);
         self.sums = mark.sums;
-        self.moments.truncate(mark.moments);
-        self.live.truncate(mark.moments);
-        self.moves.truncate(mark.moves);
-        self.fetches.truncate(mark.fetches);
-        for undo in self.undo.drain(mark.undo..).rev() {
+        self.moments.truncate(mark.moments as usize);
+        self.live.truncate(mark.moments as usize);
+        self.moves.truncate(mark.moves as usize);
+        self.fetches.truncate(mark.fetches as usize);
+        for undo in self.undo.drain(mark.undo as usize..).rev() {
             match undo {
                 Undo::Presence(tensor, was) => self.presence[tensor] = was,
                 Undo::Left(tensor, was) => self.left[tensor] = was,
@@ -189,6 +209,7 @@ impl Trace {
     }
 
     /// Brings a tensor onto the device, or keeps it there if it was about to leave.
+    #[inline]
     pub(super) fn appear(&mut self, tensor: usize, bytes: u64) {
         match self.set(tensor, Presence::There) {
             Presence::Away => self.sums.live += bytes,

@@ -51,7 +51,7 @@ impl Search<'_, '_> {
         let mut missing = vec![0; model.touches.len()];
         for (moment, live) in self.evaluator.moments().iter().zip(&self.evaluator.live) {
             let over = live.saturating_sub(limit);
-            missing[moment.at] = missing[moment.at].max(over.div_ceil(2));
+            missing[moment.at()] = missing[moment.at()].max(over.div_ceil(2));
         }
         let crowded = self.crowded();
         let mut changes = Vec::new();
@@ -80,7 +80,7 @@ impl Search<'_, '_> {
     fn crowded(&self) -> Vec<u32> {
         let mut over = vec![0; self.model.touches.len() + 1];
         for (moment, live) in self.evaluator.moments().iter().zip(&self.evaluator.live) {
-            over[moment.at + 1] += u32::from(*live > self.evaluator.limit);
+            over[moment.at() + 1] += u32::from(*live > self.evaluator.limit);
         }
         for place in 1..over.len() {
             over[place] += over[place - 1];
@@ -115,7 +115,7 @@ impl Search<'_, '_> {
     /// Lets rebuilt tensors leave between their uses while that helps.
     fn squeeze(&mut self, decisions: &mut Decisions, mut now: Evaluation, work: &mut Work<'_>) -> Option<Evaluation> {
         self.evaluate(decisions, work)?;
-        let at = self.evaluator.moments()[now.worst].at;
+        let at = self.evaluator.moments()[now.worst].at();
         let mut intervals: Vec<usize> = (0..self.model.intervals.len())
             .filter(|&interval| {
                 let of = &self.model.intervals[interval];
@@ -160,7 +160,7 @@ impl Search<'_, '_> {
         let model = self.model;
         let moments = self.evaluator.moments();
         let worst = moments[now.worst];
-        let at = worst.at;
+        let at = worst.at();
         let crowded = self.crowded();
         let mut changes = Vec::new();
         for (interval, of) in model.intervals.iter().enumerate() {
@@ -171,7 +171,7 @@ impl Search<'_, '_> {
                 self.offer(interval, decisions, moments, &mut changes);
             }
         }
-        let operation = worst.operation;
+        let operation = worst.operation();
         let (points, chosen) = (&model.points[operation], decisions.points[operation]);
         for lower in 0..chosen {
             let freed = u128::from(points[chosen].scratch - points[lower].scratch).max(1);
