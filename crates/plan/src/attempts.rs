@@ -41,7 +41,7 @@ pub(crate) struct Attempts<'a> {
     attempts: Vec<Attempt>,
     best: Option<Best>,
     bounds: Vec<LowerBound>,
-    /// The time of the best plan of another variant, which these attempts have to beat.
+    /// The time of the best plan of another variant or limit, which these attempts have to beat.
     to_beat: Option<Nanos>,
 }
 
@@ -60,9 +60,14 @@ impl<'a> Attempts<'a> {
         Attempts { drafter, attempts: Vec::new(), best: None, bounds: Vec::new(), to_beat: None }
     }
 
-    /// Attempts that have to beat the time of a plan of another variant.
+    /// Attempts that have to beat the time of a plan of another variant or limit.
     pub(crate) fn against(drafter: &'a Drafter<'a>, to_beat: Option<Nanos>) -> Attempts<'a> {
         Attempts { to_beat, ..Attempts::new(drafter) }
+    }
+
+    /// Whether anything was attempted.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.attempts.is_empty()
     }
 
     /// The fastest attempt so far that fits.

@@ -188,6 +188,10 @@ impl<'m, 'a> Incumbents<'m, 'a> {
             }
             self.leave_free(free);
             if !self.search(self.visits >> (2 * placing / 3).min(MAX_PLACINGS)) {
+                // With as many bytes left free, the search would end the same way.
+                if free <= few {
+                    break;
+                }
                 free = free.midpoint(few);
                 continue;
             }

@@ -44,7 +44,7 @@ pub(super) fn search(drafter: &Drafter<'_>, floors: &Floors, attempts: &mut Atte
             break;
         }
         let drafter = Drafter::until(drafter.step, drafter.costs, smaller, drafter.end)?;
-        let mut own = Attempts::new(&drafter);
+        let mut own = Attempts::against(&drafter, attempts.time());
         variants::search(&drafter, floors, &mut own)?;
         if let Ok(found) = own.outcome() {
             attempts.consider("smaller limit", found.draft);

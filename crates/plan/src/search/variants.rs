@@ -75,16 +75,11 @@ pub(super) fn search(drafter: &Drafter<'_>, floors: &Floors, attempts: &mut Atte
     }
     searches.sort_by_key(|(_, search)| search.found());
     let found: Vec<Nanos> = searches.iter().map(|(_, search)| search.found()).collect();
-    let before = attempts.time();
     for (place, (variant, search)) in searches.into_iter().enumerate() {
         let leads =
             found.get(place + 1).is_none_or(|next| found[place].0 + found[place].0 * MIN_LEAD_PERCENT / 100 < next.0);
         let end = if leads { drafter.end } else { drafter.end.part(2) };
-        // No searched plan is placed yet, or the search can still gain enough.
-        let may_gain = |percent| {
-            let gains = |best: Nanos| search.bound().0 + best.0 * percent / 100 < best.0;
-            attempts.time() == before || attempts.time().is_some_and(gains)
-        };
+        let may_gain = |percent| attempts.time().is_none_or(|best| search.bound().0 + best.0 * percent / 100 < best.0);
         let visits = if may_gain(FULL_WORK_GAIN_PERCENT) { visits } else { visits / LITTLE_GAIN_WORK_DIVISOR };
         let is_pressed = may_gain(RETRY_GAIN_PERCENT);
         variant.placed(search, (drafter, floors), attempts, Allowance { visits, end, is_pressed })?;
@@ -110,7 +105,7 @@ impl<'k> Variant<'k> {
     /// Whether its operations with the fastest algorithms take less time than the best placed plan.
     fn may_win(&self, attempts: &Attempts<'_>) -> bool {
         let fastest = self.division.map_or(Nanos::ZERO, |division| division.fastest);
-        attempts.best().is_none_or(|best| fastest < best.time)
+        attempts.time().is_none_or(|best| fastest < best)
     }
 
     /// Decisions with a stretch in parts that need as few bytes as possible, for budgets that nothing else fits; `None` if none exist, or without
@@ -130,7 +125,7 @@ impl<'k> Variant<'k> {
         attempts: &mut Attempts<'_>,
         Allowance { visits, end, is_pressed }: Allowance<'k>,
     ) -> Result<(), Error> {
-        let best = attempts.best().map(|best| best.time);
+        let best = attempts.time();
         if best.is_some_and(|best| search.bound() >= best) {
             // The best placed plan may be as fast as the bound.
             if self.division.is_none() {
@@ -148,11 +143,12 @@ impl<'k> Variant<'k> {
         if best.is_some_and(|best| is_hopeless(best) || whole.end.is_over()) {
             return Ok(());
         }
-        let models = search.models;
+        let (models, is_empty) = (search.models, search.is_empty());
         let mut own = Attempts::against(self.drafter, best);
         let mut bound = search.placed(None, &mut own, visits, end)?;
         if is_pressed
             && own.best().is_none()
+            && (is_empty || own.has_any())
             && let Some(least) = self.least(end)
         {
             own.consider("least", least.draft.clone());
