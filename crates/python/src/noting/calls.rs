@@ -70,6 +70,17 @@ impl Source {
     }
 }
 
+/// A tensor that a call reads, and where it comes from.
+pub type Pair<'py> = (Bound<'py, PyAny>, Source);
+
+/// The call that has just ended: the tensors that it read, and its outputs.
+pub struct Ended<'a, 'py> {
+    /// `None` if it cannot run again.
+    pub call: Option<&'a Bound<'py, Call>>,
+    pub pairs: &'a [Pair<'py>],
+    pub outputs: &'a [Bound<'py, PyAny>],
+}
+
 /// An argument of a call.
 pub enum Argument {
     /// The same whenever it is read.

@@ -4,25 +4,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyTuple, PyWeakrefReference};
 
-use super::calls::{Call, Held, Source};
-use super::notes::Notes;
+use super::calls::{Call, Ended, Held, Source};
+use super::noted::NotedTensors;
 use super::slots::{Handle, Slot};
 use super::tensors::{detached, identity, storage, unowned, version, view_of};
 
 /// Actions of `plan/pack_schedule.py`.
 const LEAF: u32 = 1;
 const OFFLOAD: u32 = 2;
-
-/// A tensor that a call reads, and where it comes from.
-pub type Pair<'py> = (Bound<'py, PyAny>, Source);
-
-/// The call that has just ended: the tensors that it read, and its outputs.
-pub struct Ended<'a, 'py> {
-    /// `None` if it cannot run again.
-    pub call: Option<&'a Bound<'py, Call>>,
-    pub pairs: &'a [Pair<'py>],
-    pub outputs: &'a [Bound<'py, PyAny>],
-}
 
 /// Decides about the tensors of a pass that wait, which no noted call has saved.
 #[pyfunction]
@@ -81,7 +70,7 @@ fn settle_one<'py>(
         return Ok(());
     }
     let notes = active.getattr(intern!(py, "noting"))?;
-    let notes = if notes.is_none() { None } else { Some(notes.cast_into::<Notes>()?) };
+    let notes = if notes.is_none() { None } else { Some(notes.cast_into::<NotedTensors>()?) };
     let slot = active.call_method1(intern!(py, "_slot"), (number,))?.cast_into::<Slot>()?;
     if slot.borrow().has_begun() {
         let is_it = slot.borrow().has(tensor)?;
@@ -92,7 +81,7 @@ fn settle_one<'py>(
         };
     }
     let value = match &notes {
-        Some(notes) => Notes::value_in_storage(notes, tensor, ended)?,
+        Some(notes) => NotedTensors::value_in_storage(notes, tensor, ended)?,
         None => None,
     };
     Slot::begin(&slot, tensor)?;
@@ -188,7 +177,7 @@ fn is_outside(tensor: &Bound<'_, PyAny>, ended: &Ended<'_, '_>) -> PyResult<bool
 /// Looks for large tensors from outside among what a call has saved: what autograd keeps may be kept. Returns the others.
 pub fn find_missing<'py>(
     active: &Bound<'py, PyAny>,
-    notes: &Bound<'py, Notes>,
+    notes: &Bound<'py, PyAny>,
     missing: Vec<Bound<'py, Held>>,
 ) -> PyResult<Vec<Py<Held>>> {
     let py = active.py();

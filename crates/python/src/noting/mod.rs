@@ -1,20 +1,20 @@
 //! Notes the calls of a pass with their arguments, and runs them again.
 //!
 //! ```text
-//! notes     a function mode's notes of a pass (`_budget/eager/noting.py` has the rare cases)
-//! note      one call, before and after it runs
-//! calls     a noted call, its outputs, and the tensors that it reads from outside
+//! notes     a function mode's notes of a pass: each call, before and after it runs (`_budget/eager/noting.py` has the rare cases)
+//! rerun     the calls that make a saved tensor again (`_budget/eager/again.py`)
 //! decide    what becomes of a saved tensor when its operation has returned (`_budget/eager/packs.py` has the other ways)
 //! slots     the state of a saved tensor
-//! rerun     the calls that make a saved tensor again (`_budget/eager/again.py`)
+//! noted     the tensors that noted calls have made or read
+//! calls     a noted call, its outputs, and the tensors that it reads from outside
 //! tensors   attributes of tensors, and functions of PyTorch, as Python has them
 //! ```
 //!
-//! A host waits for each of these calls, so names are interned and tables are by identity.
+//! Each file uses only files below it. A host waits for each of these calls, so names are interned and tables are by identity.
 
 mod calls;
 mod decide;
-mod note;
+mod noted;
 mod notes;
 mod rerun;
 mod slots;

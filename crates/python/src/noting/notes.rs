@@ -1,44 +1,31 @@
-//! The notes of a pass.
-
-use std::collections::HashMap;
+//! Notes the calls of a pass as they are made.
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::calls::{Held, Source, Value};
-use super::decide::Ended;
-use super::note::{CASTS, CASTS_INSIDE, DATA, Noted, OPENED};
-use super::tensors::{Settings, Torch, address, identity, storage, truth, version, view_of};
+use super::calls::{Argument, Call, Ended, Held, IN_PLACE, Pair, Source, Value};
+use super::decide::{find_missing, settle, settle_after};
+use super::noted::{NotedTensors, Refused};
+use super::rerun::copy_of;
+use super::tensors::{Settings, Torch, detached, identity, truth, version};
 
-/// The outputs that are noted in one storage before the table is cleared of tensors that are gone.
-const MOST_IN_STORAGE: usize = 8;
-
-/// Why a call is not noted.
-pub enum Refused {
-    /// It has an argument of which nobody knows whether it stays as it is.
-    Unknown,
-    Failed(PyErr),
-}
-
-impl From<PyErr> for Refused {
-    fn from(error: PyErr) -> Refused {
-        Refused::Failed(error)
-    }
-}
+/// Kinds of calls, flags of `functions.py`: it casts inputs under autocast, updates running statistics, may draw random
+/// numbers, is not noted as a whole, gives the bytes of a tensor away, which may be written then, or makes casts itself.
+const CASTS: u32 = 2;
+const STATISTICS: u32 = 8;
+const CHECKED: u32 = 16;
+const OPENED: u32 = 32;
+const DATA: u32 = 64;
+const CASTS_INSIDE: u32 = 128;
 
 /// The calls of one pass, noted as they are made.
-#[pyclass(subclass, module = "tightfit._native")]
+#[pyclass(extends = NotedTensors, subclass, module = "tightfit._native")]
 pub struct Notes {
     kinds: Py<PyDict>,
-    /// The pass.
-    #[pyo3(get)]
-    pub active: Py<PyAny>,
-    /// Small tensors that earlier calls read, and whether autograd saved them.
-    pub keeps: Py<PyDict>,
     /// Whether the pass wants to see each call that has ended.
-    pub sees_all: bool,
+    sees_all: bool,
     #[pyo3(get)]
     device: Py<PyAny>,
     #[pyo3(get)]
@@ -48,22 +35,19 @@ pub struct Notes {
     state: Option<(Settings, Py<PyTuple>)>,
     #[pyo3(get, set)]
     on: bool,
-    /// Whether a noted call runs, and the number of its first saved tensor.
+    /// Whether a noted call runs.
     #[pyo3(get)]
-    pub runs: bool,
-    #[pyo3(get)]
-    pub first: usize,
-    values: HashMap<usize, Py<Value>>,
-    /// By storage, the identities of tensors that were outputs in it, the latest last.
-    of_storage: HashMap<u64, Vec<usize>>,
-    /// Tensors from outside, each with its storage.
-    helds: HashMap<usize, (u64, Py<Held>)>,
+    runs: bool,
 }
 
 #[pymethods]
 impl Notes {
     #[new]
-    fn new(kinds: Py<PyDict>, active: &Bound<'_, PyAny>, device: &Bound<'_, PyAny>) -> PyResult<Notes> {
+    fn new(
+        kinds: Py<PyDict>,
+        active: &Bound<'_, PyAny>,
+        device: &Bound<'_, PyAny>,
+    ) -> PyResult<PyClassInitializer<Notes>> {
         let py = active.py();
         let schedule = active.getattr("schedule")?;
         let kind = device.getattr("type")?;
@@ -74,10 +58,9 @@ impl Notes {
             }
             _ => None,
         };
-        Ok(Notes {
+        let keeps = schedule.getattr("keeps")?.cast_into::<PyDict>()?.unbind();
+        let notes = Notes {
             kinds,
-            active: active.clone().unbind(),
-            keeps: schedule.getattr("keeps")?.cast_into::<PyDict>()?.unbind(),
             sees_all: schedule.getattr("looks")?.is_truthy()? || schedule.getattr("dropped")?.is_truthy()?,
             device: device.clone().unbind(),
             kind: kind.unbind(),
@@ -85,11 +68,9 @@ impl Notes {
             state: None,
             on: true,
             runs: false,
-            first: 0,
-            values: HashMap::new(),
-            of_storage: HashMap::new(),
-            helds: HashMap::new(),
-        })
+        };
+        let tensors = NotedTensors::new(active.clone().unbind(), keeps);
+        Ok(PyClassInitializer::from(tensors).add_subclass(notes))
     }
 
     /// Calls a function, and notes the call if it may be made again.
@@ -126,205 +107,21 @@ impl Notes {
                 return function.call(args, kwargs);
             }
         }
-        match Noted::new(slf, torch, function, &args, kwargs, flags) {
-            Ok(noted) => noted.run(slf, torch, function, &args, kwargs),
+        match NewCall::new(slf, torch, function, &args, kwargs, flags) {
+            Ok(call) => call.run(slf, torch, function, &args, kwargs),
             Err(Refused::Unknown) => function.call(args, kwargs),
             Err(Refused::Failed(error)) => Err(error),
         }
     }
 
-    /// The noted output that a tensor is, or is a view of.
-    fn value_in<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
-        Notes::value_in_storage(slf, tensor, &Ended { call: None, pairs: &[], outputs: &[] })
-    }
-
-    /// Forgets the outputs and outside tensors in a storage, and returns them.
-    fn take<'py>(slf: &Bound<'py, Notes>, from: u64) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let py = slf.py();
-        let (values, helds) = {
-            let mut of = slf.borrow_mut();
-            let helds: Vec<usize> = of.helds.iter().filter(|(_, (at, _))| *at == from).map(|(one, _)| *one).collect();
-            let helds: Vec<_> = helds.iter().filter_map(|one| of.helds.remove(one)).map(|(_, held)| held).collect();
-            (of.of_storage.remove(&from).unwrap_or_default(), helds)
-        };
-        let mut found: Vec<_> = helds.into_iter().map(|held| held.into_bound(py).into_any()).collect();
-        for one in values {
-            if let Some((value, _)) = Notes::value_at(slf, one, from)? {
-                let before = slf.borrow_mut().values.remove(&one);
-                drop(before);
-                found.push(value.into_any());
-            }
-        }
-        Ok(found)
-    }
-
-    /// Forgets all outputs and outside tensors.
-    fn forget(slf: &Bound<'_, Notes>) {
-        let gone = {
-            let mut of = slf.borrow_mut();
-            (std::mem::take(&mut of.values), std::mem::take(&mut of.helds))
-        };
-        drop(gone);
-    }
-
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.kinds)?;
-        visit.call(&self.active)?;
-        visit.call(&self.keeps)?;
-        self.values.values().try_for_each(|value| visit.call(value))?;
-        self.helds.values().try_for_each(|(_, held)| visit.call(held))
-    }
-
-    fn __clear__(&mut self) {
-        self.values.clear();
-        self.helds.clear();
+        visit.call(&self.kinds)
     }
 }
 
 impl Notes {
-    /// The noted output that a tensor is.
-    pub fn value_of<'py>(slf: &Bound<'py, Notes>, tensor: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Value>>> {
-        let known = slf.borrow().values.get(&identity(tensor)).map(|value| value.bind(slf.py()).clone());
-        let Some(value) = known else { return Ok(None) };
-        let is_it = value.borrow().seen.is(tensor, version(tensor)?);
-        Ok(is_it.then_some(value))
-    }
-
-    /// The noted output that a saved tensor is, or is a view of. The call that saves it has just ended, if it is noted.
-    pub fn value_in_storage<'py>(
-        slf: &Bound<'py, Notes>,
-        tensor: &Bound<'py, PyAny>,
-        ended: &Ended<'_, 'py>,
-    ) -> PyResult<Option<Bound<'py, Value>>> {
-        let py = slf.py();
-        let value = Notes::value_of(slf, tensor)?;
-        if value.is_some() {
-            return Ok(value);
-        }
-        let (of, last) = (storage(tensor)?, version(tensor)?);
-        let Some(known) = slf.borrow().of_storage.get(&of).cloned() else { return Ok(None) };
-        for (other, source) in ended.pairs {
-            if let Source::Value(value) = source
-                && storage(other)? == of
-                && version(other)? == last
-            {
-                return Ok(Some(value.bind(py).clone()));
-            }
-        }
-        let torch = Torch::get(py)?;
-        for other in ended.outputs {
-            if torch.is_tensor(other) && storage(other)? == of {
-                return Notes::value_of(slf, other);
-            }
-        }
-        // Saved by a call without a note, such as a view of a noted output.
-        for one in known.into_iter().rev() {
-            if let Some((value, there)) = Notes::value_at(slf, one, of)?
-                && version(&there)? == last
-                && value.borrow().seen.version == last
-            {
-                return Ok(Some(value));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Where a tensor that a call reads comes from.
-    pub fn source(slf: &Bound<'_, Notes>, torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Source, Refused> {
-        let py = slf.py();
-        // A tensor of inference mode has no version: nobody knows whether it was written.
-        let last = version(tensor).map_err(|_| Refused::Unknown)?;
-        let (one, at) = (identity(tensor), address(tensor)?);
-        let of = slf.borrow();
-        if let Some(known) = of.values.get(&one)
-            && known.borrow(py).seen.is_at(tensor, last, at)
-        {
-            return Ok(Source::Value(known.clone_ref(py)));
-        }
-        if let Some((_, known)) = of.helds.get(&one)
-            && known.borrow(py).seen.is_at(tensor, last, at)
-        {
-            return Ok(Source::Held(known.clone_ref(py)));
-        }
-        drop(of);
-        Notes::outside(slf, torch, tensor).map(Source::Held)
-    }
-
-    /// Notes a tensor that no noted call has made.
-    fn outside(slf: &Bound<'_, Notes>, torch: &Torch, tensor: &Bound<'_, PyAny>) -> Result<Py<Held>, Refused> {
-        let py = slf.py();
-        if !tensor.getattr(intern!(py, "layout"))?.is(&torch.strided)
-            || tensor.getattr(intern!(py, "is_nested"))?.is_truthy()?
-        {
-            return Err(Refused::Unknown);
-        }
-        let (active, keeps) = {
-            let of = slf.borrow();
-            (of.active.bind(py).clone(), of.keeps.bind(py).clone())
-        };
-        let is_kept = match keeps.get_item(identity(tensor))? {
-            Some(known) => {
-                let (there, is_kept) = known.extract::<(Bound<'_, PyAny>, bool)>()?;
-                is_kept && there.call0()?.is(tensor)
-            }
-            None => false,
-        };
-        let mut held = Held::new(tensor)?;
-        if !is_kept {
-            held.base = some(active.call_method1(intern!(py, "small"), (tensor,))?);
-            held.is_copy = held.base.is_some();
-        }
-        if !held.is_copy {
-            held.slot = some(active.call_method1(intern!(py, "slot_of"), (tensor,))?);
-            held.view = Some(view_of(tensor)?.into_any().unbind());
-        }
-        let held = Py::new(py, held)?;
-        let of = storage(tensor)?;
-        let before = slf.borrow_mut().helds.insert(identity(tensor), (of, held.clone_ref(py)));
-        drop(before);
-        Ok(held)
-    }
-
-    /// Adds an output of a call.
-    pub fn add(slf: &Bound<'_, Notes>, value: Value, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = slf.py();
-        let (one, of) = (identity(tensor), storage(tensor)?);
-        let before = slf.borrow_mut().values.insert(one, Py::new(py, value)?);
-        drop(before);
-        let is_full = slf.borrow().of_storage.get(&of).is_some_and(|known| known.len() > MOST_IN_STORAGE);
-        if is_full {
-            // Addresses of storages that are gone are used again.
-            let known = slf.borrow_mut().of_storage.remove(&of).unwrap_or_default();
-            let mut there = Vec::new();
-            for other in known {
-                if Notes::value_at(slf, other, of)?.is_some() {
-                    there.push(other);
-                }
-            }
-            slf.borrow_mut().of_storage.insert(of, there);
-        }
-        slf.borrow_mut().of_storage.entry(of).or_default().push(one);
-        Ok(())
-    }
-
-    /// The noted output with this identity and its tensor, if the tensor is in a storage.
-    fn value_at<'py>(
-        slf: &Bound<'py, Notes>,
-        one: usize,
-        of: u64,
-    ) -> PyResult<Option<(Bound<'py, Value>, Bound<'py, PyAny>)>> {
-        let py = slf.py();
-        let known = slf.borrow().values.get(&one).map(|value| value.bind(py).clone());
-        let Some(value) = known else { return Ok(None) };
-        let there = value.borrow().tensor(py);
-        match there {
-            Some(there) if storage(&there)? == of => Ok(Some((value, there))),
-            _ => Ok(None),
-        }
-    }
-
     /// The settings under which a call runs now.
-    pub fn settings(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<Py<PyTuple>> {
+    fn settings(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<Py<PyTuple>> {
         let py = slf.py();
         let kind = slf.borrow().kind.clone_ref(py);
         let now = torch.settings(py, &kind, Some(false))?;
@@ -339,7 +136,7 @@ impl Notes {
     }
 
     /// Whether the stream is another than the pass's.
-    pub fn is_elsewhere(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<bool> {
+    fn is_elsewhere(slf: &Bound<'_, Notes>, torch: &Torch) -> PyResult<bool> {
         match (slf.borrow().stream, &torch.stream) {
             (Some((index, stream)), Some(read)) => Ok(read.bind(slf.py()).call1((index,))?.extract::<u64>()? != stream),
             _ => Ok(false),
@@ -347,6 +144,215 @@ impl Notes {
     }
 }
 
-fn some(object: Bound<'_, PyAny>) -> Option<Py<PyAny>> {
-    (!object.is_none()).then(|| object.unbind())
+/// A call that is about to run.
+struct NewCall<'py> {
+    args: Vec<Argument>,
+    kwargs: Vec<(Py<PyAny>, Argument)>,
+    pairs: Vec<Pair<'py>>,
+    flags: u32,
+}
+
+impl<'py> NewCall<'py> {
+    /// Refers to the arguments of a call.
+    fn new(
+        slf: &Bound<'py, Notes>,
+        torch: &Torch,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        flags: u32,
+    ) -> Result<NewCall<'py>, Refused> {
+        let py = slf.py();
+        let mut noted = NewCall { args: Vec::with_capacity(args.len()), kwargs: Vec::new(), pairs: Vec::new(), flags };
+        let statistics = if flags & STATISTICS != 0 { Some(statistics(torch, function, args, kwargs)?) } else { None };
+        for (place, value) in args.iter().enumerate() {
+            let argument = match &statistics {
+                Some((places, trains)) if places.contains(&place) && !value.is_none() => {
+                    if !torch.is_tensor(&value) {
+                        return Err(Refused::Unknown);
+                    }
+                    // A later batch normalization that trains writes them without a new version.
+                    let seen = detached(&value)?;
+                    let seen = if *trains { seen } else { copy_of(&seen)? };
+                    Argument::Scratch(seen.unbind())
+                }
+                _ => noted.argument(slf, torch, &value)?,
+            };
+            noted.args.push(argument);
+        }
+        if let Some(kwargs) = kwargs {
+            if flags & STATISTICS == 0 {
+                if let Some(inplace) = kwargs.get_item(intern!(py, "inplace"))? {
+                    noted.flags = if inplace.is_truthy()? { flags | IN_PLACE } else { flags & !IN_PLACE };
+                }
+                if kwargs.contains(intern!(py, "out"))? {
+                    return Err(Refused::Unknown);
+                }
+            }
+            for (name, value) in kwargs.iter() {
+                let argument = noted.argument(slf, torch, &value)?;
+                noted.kwargs.push((name.unbind(), argument));
+            }
+        }
+        if noted.pairs.is_empty() || noted.flags & IN_PLACE != 0 && !noted.writes_value() {
+            return Err(Refused::Unknown);
+        }
+        Ok(noted)
+    }
+
+    /// Whether the first argument is an output of a noted call.
+    fn writes_value(&self) -> bool {
+        match self.args.first() {
+            Some(Argument::Tensor(place)) => matches!(self.pairs[*place].1, Source::Value(_)),
+            _ => false,
+        }
+    }
+
+    /// Notes an argument.
+    fn argument(
+        &mut self,
+        slf: &Bound<'py, Notes>,
+        torch: &Torch,
+        value: &Bound<'py, PyAny>,
+    ) -> Result<Argument, Refused> {
+        if torch.is_tensor_or_parameter(value) {
+            let source = NotedTensors::source(slf.as_super(), torch, value)?;
+            let known = self.pairs.iter().position(|(_, other)| other.identity() == source.identity());
+            return Ok(Argument::Tensor(known.unwrap_or_else(|| {
+                self.pairs.push((value.clone(), source));
+                self.pairs.len() - 1
+            })));
+        }
+        if torch.is_plain(value) {
+            return Ok(Argument::Plain(value.clone().unbind()));
+        }
+        if let Ok(list) = value.cast_exact::<PyList>() {
+            let items = list.iter().map(|item| self.argument(slf, torch, &item));
+            return items.collect::<Result<_, _>>().map(Argument::List);
+        }
+        if value.cast_exact::<PyTuple>().is_err() && !torch.is_size(value) {
+            return Err(Refused::Unknown);
+        }
+        let tuple = value.cast::<PyTuple>().map_err(PyErr::from)?;
+        if tuple.iter().all(|item| torch.is_plain(&item)) {
+            return Ok(Argument::Plain(value.clone().unbind()));
+        }
+        let items = tuple.iter().map(|item| self.argument(slf, torch, &item));
+        items.collect::<Result<_, _>>().map(Argument::Tuple)
+    }
+
+    /// Runs the call, notes its outputs, and decides about its saved tensors.
+    fn run(
+        self,
+        slf: &Bound<'py, Notes>,
+        torch: &Torch,
+        function: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let tensors = slf.as_super();
+        let active = tensors.borrow().active.bind(py).clone();
+        let grads = self.pairs.iter().map(|(tensor, _)| tensor.getattr(intern!(py, "requires_grad"))?.is_truthy());
+        let grads = grads.collect::<PyResult<Vec<_>>>()?;
+        let state = Notes::settings(slf, torch)?;
+        settle(&active)?;
+        let is_checked = self.flags & CHECKED != 0;
+        let drawn = if is_checked { Some(slf.call_method0(intern!(py, "_generators"))?) } else { None };
+        let first: usize = active.getattr(intern!(py, "k"))?.extract()?;
+        tensors.borrow_mut().first = first;
+        let before = std::mem::replace(&mut slf.borrow_mut().runs, true);
+        let out = function.call(args, kwargs);
+        tensors.borrow_mut().first = first;
+        slf.borrow_mut().runs = before;
+        let out = out?;
+        let packs = active.getattr(intern!(py, "k"))?.extract::<usize>()? - first;
+        let mut same = match drawn {
+            Some(drawn) => !slf.call_method1(intern!(py, "_has_drawn"), (drawn,))?.is_truthy()?,
+            None => true,
+        };
+        same = same && !Notes::is_elsewhere(slf, torch)?;
+        let target = (self.flags & IN_PLACE != 0).then(|| self.pairs[0].0.clone());
+        let is_target = |tensor: &Bound<'py, PyAny>| target.as_ref().is_some_and(|target| target.is(tensor));
+        let (mut ready, mut missing) = (true, Vec::<Bound<'py, Held>>::new());
+        for (tensor, source) in &self.pairs {
+            match source {
+                Source::Value(value) => {
+                    let value = value.borrow(py);
+                    ready = ready && (value.call.borrow(py).is_ready() || value.is_held(py)?);
+                }
+                Source::Held(known) => {
+                    let held = known.borrow(py);
+                    if held.is_copy {
+                        drop(held);
+                        let is_new = !tensors.borrow().keeps.bind(py).contains(identity(tensor))?;
+                        if is_new && tensor.getattr(intern!(py, "is_leaf"))?.is_truthy()? {
+                            active.call_method1(intern!(py, "note_kept"), (tensor,))?;
+                        }
+                    } else if held.is_missing() && !is_target(tensor) {
+                        missing.push(known.bind(py).clone());
+                    }
+                }
+            }
+            // It wrote to a tensor that it was not known to write to.
+            same = same && (version(tensor)? == source.version(py) || is_target(tensor));
+        }
+        let missing = match same {
+            true if !missing.is_empty() => find_missing(&active, slf.as_any(), missing)?,
+            _ => Vec::new(),
+        };
+        let call = same.then(|| {
+            let ready = ready && missing.is_empty();
+            let sources = self.pairs.iter().map(|(_, source)| source.clone_ref(py)).collect();
+            let (function, flags) = (function.clone().unbind(), self.flags);
+            Py::new(
+                py,
+                Call::new(function, self.args, self.kwargs, sources, grads, flags, state, missing, ready, packs),
+            )
+        });
+        let call = call.transpose()?.map(|call| call.into_bound(py));
+        let outputs: Vec<_> = match (out.cast_exact::<PyTuple>(), out.cast_exact::<PyList>()) {
+            (Ok(outputs), _) => outputs.iter().collect(),
+            (_, Ok(outputs)) => outputs.iter().collect(),
+            _ => vec![out.clone()],
+        };
+        if let Some(call) = &call {
+            for (index, made) in outputs.iter().enumerate() {
+                let is_given = || self.pairs.iter().any(|(tensor, _)| tensor.is(made));
+                let is_new = || Ok::<_, PyErr>(!is_given() && NotedTensors::value_of(tensors, made)?.is_none());
+                if torch.is_tensor(made) && (is_target(made) || is_new()?) {
+                    NotedTensors::add(tensors, Value::new(call.clone().unbind(), index, made)?, made)?;
+                }
+            }
+        }
+        if slf.borrow().sees_all {
+            active.call_method1(intern!(py, "call_ended"), (PyTuple::new(py, &outputs)?,))?;
+        }
+        settle_after(&active, &Ended { call: call.as_ref(), pairs: &self.pairs, outputs: &outputs })?;
+        Ok(out)
+    }
+}
+
+/// The places of a batch normalization's running statistics, and whether it trains: then it updates them and does not read them.
+fn statistics(
+    torch: &Torch,
+    function: &Bound<'_, PyAny>,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> Result<([usize; 2], bool), Refused> {
+    let py = function.py();
+    let places = if function.is(&torch.batch_norm) { [1, 2] } else { [3, 4] };
+    let named = match kwargs {
+        Some(kwargs) => kwargs.get_item(intern!(py, "training"))?,
+        None => None,
+    };
+    let training = match named {
+        Some(training) => training,
+        None if args.len() > 5 => args.get_item(5)?,
+        None => return Err(Refused::Unknown),
+    };
+    if training.is_none() || args.len() <= places[1] {
+        return Err(Refused::Unknown);
+    }
+    Ok((places, training.is_truthy()?))
 }

@@ -5,7 +5,7 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use pyo3::{PyTraverseError, PyVisit, intern};
 
 use super::calls::Call;
-use super::notes::Notes;
+use super::noted::NotedTensors;
 use super::tensors::{detached, version, view_of};
 
 /// The bytes of one saved value of one pass.
@@ -163,7 +163,7 @@ impl Handle {
         slf: &Bound<'_, Handle>,
         slot: &Bound<'_, Slot>,
         tensor: &Bound<'_, PyAny>,
-        notes: Option<&Bound<'_, Notes>>,
+        notes: Option<&Bound<'_, NotedTensors>>,
     ) -> PyResult<()> {
         let py = slf.py();
         let view = view_of(tensor)?.into_any();
@@ -179,7 +179,7 @@ impl Handle {
         }
         let is_made_again = slot.borrow().call.is_some();
         let (Some(notes), false) = (notes, is_made_again) else { return Ok(()) };
-        let Some(value) = Notes::value_of(notes, tensor)? else { return Ok(()) };
+        let Some(value) = NotedTensors::value_of(notes, tensor)? else { return Ok(()) };
         if value.borrow().is_held(py)? {
             return Ok(());
         }
