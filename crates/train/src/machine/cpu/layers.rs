@@ -1,6 +1,7 @@
 //! Runs one task on the CPU: borrows the pass's operands from the arena, and computes.
 
 use std::ops::Range;
+use std::sync::MutexGuard;
 
 use tightfit_conv::backend::Scale;
 use tightfit_conv::{Convolution, Layout, Operation, Problem};
@@ -18,7 +19,6 @@ use tightfit_plan::step::Phase;
 use tightfit_plan::{Access, Mode, ParameterKind, Pass, Role, channel_stride};
 
 use super::faults::{failed, refused};
-use super::stream::Shared;
 use crate::Error;
 use crate::machine::{Iteration, Operand, Task};
 
@@ -59,9 +59,18 @@ pub fn check(backend: &CpuBackend, task: &Task) -> Result<(), Error> {
     Ok(())
 }
 
-/// Computes a task.
-pub fn run(shared: &Shared, backend: &CpuBackend, task: &Task, iteration: &Iteration) -> Result<(), Error> {
-    let at = Runner { arena: &shared.device, task, team: backend.team(), iteration };
+/// Samples one after another, and a class for each.
+pub type MiniBatch = (Vec<f32>, Vec<u32>);
+
+/// Computes a task in the arena of the device; `batch` locks the mini-batch of the step.
+pub fn run<'a>(
+    arena: &Arena,
+    batch: impl FnOnce() -> MutexGuard<'a, MiniBatch>,
+    backend: &CpuBackend,
+    task: &Task,
+    iteration: &Iteration,
+) -> Result<(), Error> {
+    let at = Runner { arena, task, team: backend.team(), iteration };
     if task.pass == Pass::Update {
         return at.update();
     }
@@ -69,7 +78,7 @@ pub fn run(shared: &Shared, backend: &CpuBackend, task: &Task, iteration: &Itera
     match &task.kind {
         // Flattening computes nothing.
         kind if kind.behavior().part == Part::View => Ok(()),
-        LayerKind::Input { .. } => at.input(&shared.batch()),
+        LayerKind::Input { .. } => at.input(&batch()),
         LayerKind::Convolution { convolution, .. } => at.convolution(backend, convolution),
         LayerKind::Relu if forward => at.flow(Role::X(0), Role::Y, |x| activation::forward(at.team, x)),
         LayerKind::Relu => {
@@ -182,7 +191,7 @@ impl<'a> Runner<'a> {
         self.task.output.extents3().iter().product()
     }
 
-    fn input(&self, batch: &(Vec<f32>, Vec<u32>)) -> Result<(), Error> {
+    fn input(&self, batch: &MiniBatch) -> Result<(), Error> {
         let Task { first, samples, output, .. } = self.task;
         let (mut y, _) = self.write(Role::Y)?;
         let part = first * output.len()..(first + samples) * output.len();

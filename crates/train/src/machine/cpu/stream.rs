@@ -14,7 +14,7 @@ use tightfit_plan::Stream;
 use tightfit_units::Nanos;
 
 use super::faults::{failed, refused};
-use super::layers;
+use super::layers::{self, MiniBatch};
 use crate::Error;
 use crate::machine::{Iteration, Span, Task};
 
@@ -53,9 +53,6 @@ pub enum Work {
     /// Report that everything before is done.
     Drain(SyncSender<()>),
 }
-
-/// Samples one after another, and a class for each.
-type MiniBatch = (Vec<f32>, Vec<u32>);
 
 /// The state shared by all streams.
 #[derive(Debug)]
@@ -115,7 +112,7 @@ impl Shared {
     }
 
     /// The mini-batch of this step.
-    pub fn batch(&self) -> MutexGuard<'_, MiniBatch> {
+    fn batch(&self) -> MutexGuard<'_, MiniBatch> {
         lock(&self.batch)
     }
 
@@ -138,7 +135,7 @@ impl Shared {
         let begin = Instant::now();
         let origin = *lock(&self.spans).0.get_or_insert(begin);
         let result = catch_unwind(AssertUnwindSafe(|| match work {
-            Work::Compute(task, iteration) => layers::run(self, backend, task, iteration),
+            Work::Compute(task, iteration) => layers::run(&self.device, || self.batch(), backend, task, iteration),
             Work::Offload { device, host } => self.copy(true, device, host),
             Work::Prefetch { host, device } => self.copy(false, device, host),
             Work::Poison(range) => self.device.overwrite(range.clone(), 0xff).map_err(|e| refused("poison", e)),
