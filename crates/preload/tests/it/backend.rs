@@ -99,46 +99,6 @@ fn the_heuristic_keeps_choices_that_fit() {
 }
 
 #[test]
-fn measured_once_and_then_taken_from_the_cache() {
-    for operation in ["forward", "data", "filter"] {
-        let arguments = format!("op={operation} types=f16-f32 c=4 k=4");
-        let alone = alone(Form::Linked, &arguments);
-        let folder = tempfile::tempdir().unwrap();
-        let cache = folder.path().join("cache.db");
-        let cache = cache.to_str().unwrap();
-        let with = |tune| [("WORKSPACE", "64KiB"), ("EXACT_CLASS", "1"), ("TUNE", tune), ("CACHE", cache)];
-        let empty = divided(Form::Linked, &arguments, &with("cached"));
-        empty.assert_gives(&alone.output, "an empty cache");
-        let first = divided(Form::Linked, &arguments, &with("first"));
-        first.assert_gives(&alone.output, "measured");
-        let totals = |run: &Run, what: &str| run.report.as_ref().unwrap()["totals"][what].as_u64().unwrap();
-        assert!(totals(&first, "tuning_measurements") > 0 && first.workspace() <= 64 << 10);
-        for tune in ["first", "cached"] {
-            let again = divided(Form::Linked, &arguments, &with(tune));
-            again.assert_gives(&alone.output, tune);
-            assert_eq!(totals(&again, "tuning_measurements"), 0, "{tune} measured again");
-            assert!(totals(&again, "cache_hits") > 0);
-            assert_eq!(again.kernels()[0]["ours"], first.kernels()[0]["ours"], "{tune} chose otherwise");
-        }
-    }
-}
-
-#[test]
-fn a_faster_measured_configuration_replaces_one_that_fits() {
-    // The heuristics' last choice is slow, and everything fits.
-    let alone = Client::new(Form::Linked, "engine=0 c=4 k=4").run();
-    let run = Client::new(Form::Linked, "engine=0 c=4 k=4")
-        .preloaded(&[("WORKSPACE", "1GiB"), ("TUNE", "first"), ("EXACT_CLASS", "1")])
-        .with("TIGHTFIT_MOCK_CUDNN_SLOWDOWN", "100")
-        .run();
-    run.assert_gives(&alone.output, "measured");
-    let kernel = &run.kernels()[0];
-    let [theirs, ours] = ["framework", "ours"].map(|whose| kernel[whose]["time_us"].as_f64().unwrap());
-    assert!(ours <= theirs, "{kernel}");
-    assert_ne!(kernel["decision"], "kept", "{kernel}");
-}
-
-#[test]
 fn arithmetic_that_the_framework_did_not_choose_is_not_used() {
     // Engine 1 uses no tensor cores, rounds nothing and is deterministic.
     let alone = Client::new(Form::Linked, "engine=1 c=4 k=4").run();
@@ -203,15 +163,6 @@ fn unrecognized_calls_pass_through_with_a_reason() {
 }
 
 const KEPT: &[(&str, &str)] = &[("WORKSPACE", "1GiB"), ("TUNE", "heuristic")];
-
-#[test]
-fn a_fused_graph_computes_its_own_definition() {
-    let plain = alone(Form::Linked, "").output;
-    for (arguments, factor) in [("fused=1", 2.0), ("fused=2", 3.0)] {
-        let expected: Vec<f32> = plain.iter().map(|value| factor * value).collect();
-        divided(Form::Linked, arguments, HEURISTIC).assert_gives(&expected, arguments);
-    }
-}
 
 #[test]
 fn a_divided_plan_has_no_native_graph() {

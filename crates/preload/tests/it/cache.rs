@@ -88,18 +88,3 @@ fn measurements_with_outdated_workspaces_are_repeated() {
     let cached = run(&cache, "cached", "undivided");
     assert!(cached.workspace() <= 64 << 10, "{}", cached.errors);
 }
-
-#[test]
-fn the_cache_file_alone_is_complete_after_exit() {
-    let folder = tempfile::tempdir().unwrap();
-    let (cache, copy) = (folder.path().join("cache.db"), folder.path().join("copy.db"));
-    measure(&cache);
-    fs::copy(&cache, &copy).unwrap();
-    let [copied, whole] = [&copy, &cache].map(|path| {
-        let cache = Cache::open_read_only(path).unwrap();
-        (cache.recordings().unwrap(), cache.networks().unwrap())
-    });
-    assert_eq!(copied, whole);
-    assert!(!copied.0.is_empty() && !copied.1.is_empty());
-    assert_eq!(measurements(&measure(&copy)), 0, "what was measured to the end is in the copy");
-}

@@ -61,15 +61,6 @@ fn the_parts_of_one_step_add_up_to_no_more_than_the_total() {
 }
 
 #[test]
-fn without_times_the_total_is_used_in_turns() {
-    for arguments in ["net=6 steps=4 n=3 size=6", "net=6 steps=4 handles=2 n=3 size=6"] {
-        let (_, expected) = network(arguments, None);
-        let (_, outputs) = network(arguments, Some(&[("TOTAL_WORKSPACE", "24KiB"), ("TUNE", "heuristic")]));
-        assert!(outputs == expected, "{arguments}");
-    }
-}
-
-#[test]
 fn a_slow_device_finds_every_part_untouched() {
     let arguments = "net=6 steps=4 handles=2 n=3 size=6";
     let (_, expected) = network(arguments, None);

@@ -6,19 +6,6 @@ use super::*;
 use crate::faults::{calls, counted_by};
 
 #[test]
-fn a_slow_device_changes_nothing() {
-    for arguments in [REPLACED, DIVIDED] {
-        let arguments = format!("{arguments} {WATCHED}");
-        let alone = alone(&arguments);
-        let run = right(tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", "all:100"), &alone, "delays");
-        assert_ne!(decisions(&run), ["kept"], "{}", run.errors);
-    }
-    // Nothing is waited for, so that hundreds of executions are on their way at once.
-    let arguments = format!("{DIVIDED} times=300");
-    right(tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", "all:50"), &alone(&arguments), "never waits");
-}
-
-#[test]
 fn eight_threads_get_their_own_results() {
     for delay in ["none:0", "all:50"] {
         let arguments = format!("{DIVIDED} threads=8 rounds=2 times=60 sync=1");
@@ -28,16 +15,6 @@ fn eight_threads_get_their_own_results() {
         assert!(decisions(&run).contains(&"divided"), "{}", run.errors);
         let calls: u64 = run.kernels().iter().map(|kernel| kernel["calls"].as_u64().unwrap()).sum();
         assert_eq!(calls, 8 * 2 * 60);
-    }
-}
-
-#[test]
-fn plans_run_on_any_handle() {
-    let arguments = "net=6 steps=60 handles=3 late=1 sync=1 engine=1 size=5 c=4 k=4";
-    let (_, expected) = all_alone(arguments);
-    for delay in ["none:0", "1:200,2:50"] {
-        let run = all_right(tuned(arguments, &[]).with("TIGHTFIT_MOCK_CUDA_DELAY", delay), &expected, delay);
-        assert!(decisions(&run).contains(&"divided"), "{}", run.errors);
     }
 }
 
@@ -182,57 +159,6 @@ fn a_program_that_is_killed_while_tuning_leaves_a_report() {
     let kernel = &killed.kernels()[0];
     assert_eq!(kernel["decision"], "kept");
     assert!(kernel["calls"].as_u64() > Some(1), "{kernel:#}");
-}
-
-#[test]
-fn ranks_tune_on_one_cache() {
-    let folder = tempfile::tempdir().unwrap();
-    let cache = folder.path().join("cache.db");
-    let arguments = "net=6 steps=60 sync=1 engine=1 size=5 c=4 k=4";
-    let (_, expected) = all_alone(arguments);
-    let rank = |delay: &str| {
-        let client = tuned(arguments, &[("CACHE", cache.to_str().unwrap())]);
-        let run = all_right(client.with("TIGHTFIT_MOCK_CUDA_DELAY", delay), &expected, delay);
-        assert!(!run.errors.contains("could not save"), "{}", run.errors);
-        assert!(decisions(&run).contains(&"divided"), "{}", run.errors);
-    };
-    std::thread::scope(|threads| {
-        for delay in ["all:50", "0:200", "all:20", "none:0"] {
-            threads.spawn(move || rank(delay));
-        }
-    });
-    let later = all_right(tuned(arguments, &[("CACHE", cache.to_str().unwrap())]), &expected, "afterwards");
-    assert_eq!((total(&later, "cache_hits"), total(&later, "tuning_measurements")), (6, 0), "{}", later.errors);
-}
-
-#[test]
-fn ranks_of_one_job_share_the_work() {
-    let arguments = "net=6 steps=60 sync=1 engine=1 size=5 c=4 k=4";
-    let (_, expected) = all_alone(arguments);
-    for ranks in [2, 8] {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = folder.path().join("cache.db");
-        let rank = &|number: usize| {
-            let client = tuned(arguments, &[("CACHE", cache.to_str().unwrap())]);
-            let client = client.with("LOCAL_RANK", &number.to_string()).with("LOCAL_WORLD_SIZE", &ranks.to_string());
-            let run = all_right(
-                client.with("TIGHTFIT_MOCK_CUDA_DELAY", "all:20"),
-                &expected,
-                &format!("{number} of {ranks}"),
-            );
-            assert_no_more_workspace(&run);
-            let timed = run.kernels().iter().filter(|kernel| kernel["framework"]["time_us"].is_number());
-            timed.map(|kernel| kernel["problem"].to_string()).collect::<Vec<String>>()
-        };
-        let mut timed: Vec<String> = std::thread::scope(|threads| {
-            let started: Vec<_> = (0..ranks).map(|number| threads.spawn(move || rank(number))).collect();
-            started.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-        });
-        // Each convolution is measured by one of them, whether or not the others have heard of it by their end.
-        timed.sort();
-        timed.dedup();
-        assert_eq!(timed.len(), 6, "{ranks}: {timed:?}");
-    }
 }
 
 #[test]

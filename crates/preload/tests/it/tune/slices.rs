@@ -128,20 +128,3 @@ fn an_engine_that_is_wrong_at_padded_edges_runs_only_between_them() {
     let edges = [slices.first(), slices.last()].map(|edge| edge.unwrap().contains("engine2"));
     assert_eq!((slices.len() > 2, edges), (true, [false; 2]), "{slices:?}");
 }
-
-/// The fastest engine reads no views, so its slices are copied on the stream that the program's handle has then.
-#[test]
-fn slices_of_an_engine_that_refuses_strides_run_on_copies() {
-    for operation in ["forward", "data", "filter"] {
-        let arguments = format!("n=1 size=24 c=4 k=4 engine=5 op={operation} {WATCHED}");
-        let alone = alone(&arguments);
-        let limited = tuned(&arguments, &[("WORKSPACE", "32KiB")]);
-        let run = limited.with("TIGHTFIT_MOCK_CUDA_DELAY", "all:50").run();
-        assert_eq!((run.code, run.status()), (Some(0), "0"), "{arguments}: {}{}", run.words, run.errors);
-        assert!(run.workspace() <= 32 << 10 && alone.workspace() > 32 << 10, "{} {}", run.words, alone.words);
-        assert!(algorithms(&run).iter().any(|name| name.contains("packed:")), "{:?}", algorithms(&run));
-        let largest = alone.output.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-        let near = run.output.iter().zip(&alone.output).all(|(ours, own)| (ours - own).abs() <= 1e-5 * largest);
-        assert!(near && run.output.len() == alone.output.len() && largest > 0.0, "{arguments}: {}", run.errors);
-    }
-}

@@ -33,20 +33,6 @@ fn a_less_accurate_configuration_is_not_used_and_is_counted() {
 }
 
 #[test]
-fn an_algorithm_that_computes_wrongly_is_not_used() {
-    for (arguments, engine) in [(REPLACED, 3), (DIVIDED, 2)] {
-        let arguments = format!("{arguments} {WATCHED}");
-        let fails = tuned(&arguments, &[]).with("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE", &engine.to_string());
-        let run = right(fails, &alone(&arguments), &arguments);
-        assert_eq!(total(&run, "less_accurate"), 1, "{}", run.errors);
-        let wrong = format!("engine{engine}");
-        assert!(!algorithms(&run).iter().any(|name| name.starts_with(&wrong)), "{:#}", run.kernels()[0]);
-        // The tensor core has a legacy algorithm too, which is as wrong.
-        assert!(run.errors.contains(&wrong), "it was never tried: {}", run.errors);
-    }
-}
-
-#[test]
 fn deterministic_programs_run_what_the_cache_held_at_their_start() {
     for tune in ["measure", "first"] {
         for arguments in [REPLACED, DIVIDED] {
@@ -76,29 +62,6 @@ fn nothing_is_measured_for_a_total_of_deterministic_programs() {
     let run = tuned(&arguments, &variables).run();
     run.assert_gives(&alone(&arguments).output, &arguments);
     assert_eq!(total(&run, "tuning_measurements"), 0, "{}", run.errors);
-}
-
-#[test]
-fn nondeterministic_algorithms_do_not_replace_deterministic_ones() {
-    // Engine 6 sums in another order each time, and is the fastest that needs so little.
-    let arguments = format!("engine=2 op=filter size=5 c=4 k=4 {WATCHED}");
-    let run = right(tuned(&arguments, &[]), &alone(&arguments), &arguments);
-    let forbidden = ["engine6", "legacy:algo-0", "legacy:algo-3"];
-    assert!(!algorithms(&run).iter().any(|name| forbidden.contains(name)), "{:#}", run.kernels()[0]);
-}
-
-#[test]
-fn a_plainly_wrong_engine_is_not_used_if_the_own_choice_does_not_fit() {
-    // Engine 9 fits on fewer samples at a time, and engine 4 is faster.
-    let arguments = format!("engine=9 op=filter size=5 c=4 k=4 {WATCHED}");
-    let limit = format!("{}B", alone(&arguments).workspace() - 1);
-    let limited = || tuned(&arguments, &[("WORKSPACE", &limit), ("EXACT_CLASS", "1")]);
-    let uses_other = |run: &Run| algorithms(run).iter().any(|name| name.starts_with("engine4"));
-    let found = limited().run();
-    assert!(uses_other(&found), "{}", found.errors);
-    let run = limited().with("TIGHTFIT_MOCK_CUDNN_SPOIL_ENGINE", "4").run();
-    assert_eq!((run.code, run.status()), (Some(0), "0"), "{}{}", run.words, run.errors);
-    assert!(!uses_other(&run) && total(&run, "less_accurate") == 1, "{}", run.errors);
 }
 
 /// A library under the name and with the functions of PyTorch's, which answers as the variable `TEST_TORCH` says.
