@@ -77,50 +77,6 @@ fn caches_can_be_exported_imported_and_merged() {
 }
 
 #[test]
-fn decisions_are_exported_and_imported_beside_measurements() {
-    let [one, two, third] = [(); 3].map(|()| Folder::new());
-    one.succeed("profile lenet --batch 4 --workspace 1MiB --sizes undivided");
-    let alter = |folder: &Folder, statement: &str| {
-        let database = rusqlite::Connection::open(folder.path().join("cache.db")).unwrap();
-        database.execute(statement, []).unwrap()
-    };
-    let decision = "INSERT INTO decision SELECT name || ' (' || library || ', ' || threads || ' threads)',
-            'forward n4 c3 h8 w8 k4 r3 s3 f32', 'gemm 0 limit 0', 'null', 70, 1 FROM device";
-    assert_eq!(alter(&one, decision), 1);
-    let file = one.path().join("lenet.jsonl").display().to_string();
-    one.succeed(&format!("cache export {file}"));
-    let imported = two.succeed(&format!("cache import {file}"));
-    assert!(imported.contains(" measurements and 1 decision from 1 device"), "{imported}");
-    assert!(imported.contains("new_decisions"), "{imported}");
-    let counts = |command: &str| {
-        let imported = &json(&two.succeed(&format!("{command} --format json")))[0];
-        let of = |name: &str| imported[format!("{name}_decisions")].as_u64().unwrap();
-        ["new", "replaced", "kept", "unfinished"].map(of)
-    };
-    let listed = || {
-        let devices = json(&two.succeed("cache list --format json"));
-        let decisions = json(&two.succeed("cache list --decisions --format json"));
-        let state = decisions[0]["state"].as_str().unwrap().to_owned();
-        (devices[0]["decisions"].as_u64().unwrap(), devices[0]["unfinished"].as_u64().unwrap(), state)
-    };
-    let merge = format!("cache merge {}", one.path().join("cache.db").display());
-    assert_eq!((counts(&merge), listed()), ([0, 0, 1, 0], (1, 0, "finished".to_owned())));
-    assert_eq!(alter(&two, "UPDATE decision SET is_final = 0"), 1);
-    assert_eq!(listed(), (1, 1, "unfinished".to_owned()));
-    assert_eq!((counts(&merge), listed()), ([0, 1, 0, 0], (1, 0, "finished".to_owned())));
-    // A cache with nothing but decisions is listed too.
-    third.succeed(&format!("cache import {file}"));
-    alter(&third, "DELETE FROM measurement");
-    let devices = json(&third.succeed("cache list --format json"));
-    let listed = (devices[0]["measurements"].as_u64(), devices[0]["decisions"].as_u64());
-    assert_eq!(listed, (Some(0), Some(1)), "{devices}");
-    // A replay has no use for decisions.
-    let optimize = "optimize lenet --batch 4 --workspace 1MiB --sizes undivided --format csv";
-    let replayed = one.succeed(&format!("{optimize} --backend replay:{file}"));
-    assert_eq!(replayed, one.succeed(optimize));
-}
-
-#[test]
 fn invalid_cache_rows_are_reported_and_cleared() {
     let folder = Folder::new();
     folder.succeed("profile lenet --batch 2 --workspace 1MiB --sizes undivided");
@@ -180,19 +136,4 @@ fn a_replay_of_several_devices_asks_for_one() {
 fn a_folder_that_cannot_have_a_cache_is_named() {
     let message = Folder::new().fail("optimize lenet --batch 2 --workspace 1MiB --backend cpu --cache /sys/new.db", 1);
     assert!(message.contains("cannot be created in the folder /sys") && !message.contains("read-only"), "{message}");
-}
-
-#[test]
-fn damaged_cache_is_named_and_left_unchanged() {
-    let folder = Folder::new();
-    folder.succeed("profile lenet --batch 4 --workspace 1MiB --sizes all");
-    let path = folder.path().join("cache.db");
-    let whole = fs::read(&path).unwrap();
-    let half = &whole[..whole.len() / 2];
-    fs::write(&path, half).unwrap();
-    let message = folder.fail("optimize lenet --batch 4 --workspace 1MiB", 1);
-    assert!(message.contains("cache.db") && message.contains("damaged") && message.contains("--cache"), "{message}");
-    assert_eq!(fs::read(&path).unwrap(), half);
-    assert!(folder.succeed("doctor").contains("unusable"));
-    folder.succeed("optimize lenet --batch 4 --workspace 1MiB --cache none");
 }

@@ -219,19 +219,6 @@ fn a_trace_holds_the_last_steps() {
 }
 
 #[test]
-fn same_seed_gives_the_same_losses() {
-    let folder = Folder::on_cpu();
-    folder.succeed("plan digits-net --batch 8 --budget 8MiB --out plan.json");
-    let losses = |seed: u32| {
-        let train = format!("train digits-net --plan plan.json --data digits --steps 5 --format json --seed {seed}");
-        json(&folder.succeed(&train))["losses"].clone()
-    };
-    let first = losses(7);
-    assert_eq!(first, losses(7));
-    assert_ne!(first, losses(8));
-}
-
-#[test]
 fn adamw_learns_within_a_plan_that_has_its_moments() {
     let folder = Folder::on_cpu();
     let plan = "plan digits-net --batch 32 --budget 8MiB --policy baseline";
