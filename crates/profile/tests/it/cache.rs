@@ -3,7 +3,7 @@
 use std::fs;
 
 use tempfile::TempDir;
-use tightfit_conv::{Algorithm, Device, DivisionCost, Measurement, Notes, Problem};
+use tightfit_conv::{Algorithm, Device, Measurement, Notes, Problem};
 use tightfit_network::Kernel;
 use tightfit_profile::{Admission, Cache, Mark, Owner, Recording};
 use tightfit_units::{Bytes, Error, Nanos};
@@ -72,34 +72,6 @@ fn more_repeats_win() {
     for (m, expected) in [(&once, 900), (&often, 100), (&once, 100)] {
         cache.keep(&device("a"), &problem(4), m).unwrap();
         assert_eq!(cache.measurements(&device("a"), &problem(4)).unwrap()[0].time, Nanos(expected));
-    }
-}
-
-#[test]
-fn recordings_carry_everything_from_cache_to_cache() {
-    let folder = folder();
-    let one = Cache::open(&folder.path().join("one.db")).unwrap();
-    one.keep(&device("a"), &problem(4), &measurement("gemm", 4, 100)).unwrap();
-    one.keep(&device("b"), &problem(4), &measurement("fft", 3, 50)).unwrap();
-    let kernels = [Kernel { layer: "conv1".to_owned(), problem: problem(4) }];
-    one.keep_network("tiny", Some(4), &kernels).unwrap();
-    let cost = DivisionCost { time: Nanos(4800), workspace: Bytes(512) };
-    one.keep_division_cost(&device("b"), &problem(4).shape(), cost).unwrap();
-    one.keep_division_cost(&device("a"), &problem(4).shape(), DivisionCost::NEVER).unwrap();
-    let recordings = one.recordings().unwrap();
-    assert_eq!(recordings.len(), 2);
-    for name in ["plain.jsonl", "packed.jsonl.gz"] {
-        let file = folder.path().join(name);
-        Recording::write(&file, &recordings).unwrap();
-        assert_eq!(Recording::read(&file).unwrap(), recordings, "{name}");
-        let two = Cache::open(&folder.path().join(format!("{name}.db"))).unwrap();
-        for recording in Recording::read(&file).unwrap() {
-            two.import(&recording).unwrap();
-        }
-        assert_eq!(two.recordings().unwrap(), recordings, "{name}");
-        assert_eq!(two.recordings().unwrap()[0].networks[0].layers[0].0, "conv1");
-        assert_eq!(two.division_cost(&device("b"), &problem(9)).unwrap(), Some(cost));
-        assert_eq!(two.division_cost(&device("a"), &problem(9)).unwrap(), Some(DivisionCost::NEVER));
     }
 }
 

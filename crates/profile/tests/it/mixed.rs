@@ -2,8 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use tightfit_conv::optimize::check::check_split;
-use tightfit_conv::optimize::{Split, divide};
+use tightfit_conv::optimize::divide;
 use tightfit_conv::{Algorithm, Candidate, Device, DivisionCost, Layout, Measurement, Operation, Problem, Types};
 use tightfit_network::{Builder, Network};
 use tightfit_profile::mixed::{self, MixedSplit, StepOptions, training_bytes};
@@ -154,45 +153,6 @@ fn maps_gradients_and_weights_are_counted() {
     let network = builder.finish().unwrap();
     // Outputs of 10 + 5, each with its gradient, and 55 weights three times.
     assert_eq!(training_bytes(&Model::Network(network.clone()), 4, Types::F32), Bytes(4 * (2 * 4 * 15 + 3 * 55)));
-}
-
-#[test]
-fn equals_exhaustive_search_over_three_devices() {
-    let fast = |n: u64| 30 + 7 * n;
-    let slow = |n: u64| 11 + 16 * n + n % 3 * 9;
-    let recordings = [steps("Tesla K80", fast), steps("Tesla K20Xm", slow)];
-    for mini_batch in [1, 2, 7, 16, 31, 32] {
-        for multiple_of in [1, 4] {
-            let options = StepOptions { multiple_of, ..StepOptions::default() };
-            let devices = ["K80", "K80", "k20"].map(str::to_owned);
-            let found = split_network(&recordings, &devices, &resnet(), mini_batch, &options, &[]);
-            let mut best = u64::MAX;
-            let allowed = || (0..=mini_batch as u64).filter(|n| n % multiple_of as u64 == 0);
-            for (a, b) in allowed().flat_map(|a| allowed().map(move |b| (a, b))) {
-                let Some(c) = (mini_batch as u64).checked_sub(a + b).filter(|c| c % multiple_of as u64 == 0) else {
-                    continue;
-                };
-                let time = |n, of: &dyn Fn(u64) -> u64| if n == 0 { 0 } else { of(n) };
-                best = best.min(time(a, &fast).max(time(b, &fast)).max(time(c, &slow)));
-            }
-            match found {
-                Ok(found) => {
-                    assert_eq!(found.time, Nanos(best), "{mini_batch} {multiple_of}");
-                    let times: Vec<_> = [0, 0, 1]
-                        .map(|place: usize| step_times(&recordings[place], &resnet(), mini_batch, &options).unwrap())
-                        .to_vec();
-                    let answer = Split {
-                        batches: found.devices.iter().map(|device| device.batch).collect(),
-                        time: found.time,
-                        device_time: found.devices.iter().map(|device| device.time).sum(),
-                    };
-                    assert_eq!(check_split(&times, mini_batch, &answer), []);
-                }
-                Err(Error::NoSplit { .. }) => assert_eq!(best, u64::MAX, "{mini_batch} {multiple_of}"),
-                Err(other) => panic!("{other}"),
-            }
-        }
-    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tightfit_conv::{
     Algorithm, Backend, Candidate, Configuration, Device, DivisionCost, Measurement, Notes, Offer, Operation, Problem,
 };
 use tightfit_profile::survey::{Divide, Env, Scope, Sizes, survey};
-use tightfit_profile::{Cache, Decision, Recording, Replay};
+use tightfit_profile::{Cache, Decision, Replay};
 use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::decisions::key;
@@ -300,26 +300,4 @@ fn slices_may_need_the_least_workspace() {
         .collect();
     // One row reads three.
     assert_eq!(needed, BTreeSet::from([rows(3), rows(64)]));
-}
-
-#[test]
-fn old_recordings_give_the_same_answers() {
-    let mut recording = Recording::new(TwoAlgorithms::new().device);
-    let mut device = TwoAlgorithms::new();
-    let forward = problem(Operation::Forward, 4);
-    for batch in [1, 2, 4] {
-        for name in ["fast", "slow"] {
-            let part = forward.with_batch(batch).unwrap();
-            let measured = device.measure(&part, &Algorithm::new(name), &Effort::default()).unwrap();
-            recording.add(&forward.shape(), measured);
-        }
-    }
-    assert_eq!(device.measured, 6);
-    let limit = Bytes(rows(70));
-    let found = [Divide::Batch, Divide::Both].map(|along| {
-        let scope = Scope { divide: along, ..Scope::new(Sizes::Fit, vec![limit]) };
-        let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(Replay::of([recording.clone()]).unwrap())];
-        survey(&[forward], &scope, &mut backends, &Env::default()).unwrap().candidates.remove(&forward).unwrap()
-    });
-    assert_eq!(found[0], found[1]);
 }
