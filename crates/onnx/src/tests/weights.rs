@@ -21,39 +21,6 @@ fn only(model: &ModelProto) -> Vec<f32> {
 }
 
 #[test]
-fn filters_are_computed_from_constants() {
-    let v = || floats("v", &[2, 2, 1, 1], &[1.0, 2.0, 3.0, 4.0]);
-    let two = || floats("two", &[], &[2.0]);
-    let constant = Is::Tensor(v().into());
-    for (nodes, expected) in [
-        (vec![node("Constant", &[], &["w"], &[("value", constant)])], [1.0, 2.0, 3.0, 4.0]),
-        (vec![node("Mul", &["v", "two"], &["w"], &[])], [2.0, 4.0, 6.0, 8.0]),
-        (vec![node("Neg", &["v"], &["n"], &[]), node("Identity", &["n"], &["w"], &[])], [-1.0, -2.0, -3.0, -4.0]),
-        (vec![node("Transpose", &["v"], &["w"], &[("perm", Is::Ints(&[1, 0, 2, 3]))])], [1.0, 3.0, 2.0, 4.0]),
-        (vec![node("Pow", &["v", "two"], &["p"], &[]), node("Sqrt", &["p"], &["w"], &[])], [1.0, 2.0, 3.0, 4.0]),
-        (
-            vec![
-                node("ReduceMax", &["v"], &["m"], &[("axes", Is::Ints(&[1, 2, 3]))]),
-                node("Sub", &["v", "m"], &["w"], &[]),
-            ],
-            [-1.0, 0.0, -1.0, 0.0],
-        ),
-        (
-            vec![
-                node("Gather", &["v", "last"], &["row"], &[("axis", Is::Int(0))]),
-                node("Concat", &["row", "row"], &["w"], &[("axis", Is::Int(0))]),
-            ],
-            [3.0, 4.0, 3.0, 4.0],
-        ),
-        (vec![node("Slice", &["v", "last", "before", "first", "last"], &["w"], &[])], [3.0, 4.0, 1.0, 2.0]),
-    ] {
-        let initializers =
-            vec![v(), two(), integers("last", &[-1]), integers("before", &[i64::MIN]), integers("first", &[0])];
-        assert_eq!(only(&filters(nodes, initializers)), expected);
-    }
-}
-
-#[test]
 fn whole_numbers_with_a_scale_are_weights() {
     let small = |name: &str, dims: &[i64], all: &[i8]| TensorProto {
         name: name.to_owned(),

@@ -132,23 +132,3 @@ fn times_against_limits() {
         limits("alexnet", "workspace limit", &[curve("undivided", &all), curve("all", &all[2..3]), curve("fit", &[])]);
     check(&svg, &["undivided", "all", "fit", "workspace limit", "time [ms]", "none", "unlimited", "40"]);
 }
-
-#[test]
-#[should_panic(expected = "Some")]
-fn the_reader_refuses_mismatched_tags() {
-    text_of("<svg><text>open</svg>");
-}
-
-#[test]
-#[should_panic(expected = "x of")]
-fn the_reader_refuses_shapes_outside_the_picture() {
-    stays_inside(r#"<svg width="10" height="10"><rect x="11" y="0"/></svg>"#);
-}
-
-#[test]
-#[should_panic(expected = "long from 5 of 10")]
-fn the_reader_refuses_text_that_is_cut_off() {
-    stays_inside(
-        r#"<svg width="10" height="10"><text x="5" y="5" font-size="12" text-anchor="start">long</text></svg>"#,
-    );
-}
