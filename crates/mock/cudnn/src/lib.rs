@@ -8,13 +8,14 @@
 //!
 //! `tensor` memory layout · `number` storage and rounding · `problem` one convolution · `method` what each engine needs and
 //! refuses · `compute` the loops · `launch` onto a stream · `legacy`, `backend` the two interfaces · `layers` the other
-//! layers · `control` requests of tests
+//! layers · `descriptors` of these by handle · `control` requests of tests
 
 #![allow(non_snake_case)] // the exported names are cuDNN's
 
 mod backend;
 mod compute;
 mod control;
+mod descriptors;
 mod handle;
 mod launch;
 mod layers;

@@ -1,16 +1,16 @@
 //! Descriptors of activations, poolings and local response normalizations.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::Mutex;
 
-use tightfit_mock_support::{Table, lock};
+use tightfit_mock_support::lock;
 
-use crate::control::{call, release};
+use crate::control::call;
+use crate::descriptors::descriptors;
 use crate::status::Status;
-use crate::{Handle, Out, elements, room};
+use crate::{Handle, elements};
 
 /// An activation as described.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Activation {
     /// Which function.
     pub function: ActivationFunction,
@@ -37,7 +37,7 @@ pub struct Pooling {
 }
 
 /// Constants of a local response normalization.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Lrn {
     /// Channels in the sum.
     pub size: usize,
@@ -49,76 +49,12 @@ pub struct Lrn {
     pub k: f32,
 }
 
-/// Live descriptors; those not set yet hold nothing.
-struct Descriptors {
-    activations: Table<Option<Activation>>,
-    poolings: Table<Option<Pooling>>,
-    lrns: Table<Option<Lrn>>,
-}
-
-static DESCRIPTORS: Mutex<Descriptors> = Mutex::new(Descriptors {
-    activations: Table::new(0x6a00_0000),
-    poolings: Table::new(0x6b00_0000),
-    lrns: Table::new(0x6c00_0000),
-});
-
-/// The activation of a descriptor.
-pub fn activation(handle: Handle) -> Result<Activation, Status> {
-    lock(&DESCRIPTORS).activations.get(handle)?.ok_or(Status::BAD_PARAM)
-}
-
-/// The windows of a descriptor.
-pub fn pooling(handle: Handle) -> Result<Pooling, Status> {
-    lock(&DESCRIPTORS).poolings.get(handle)?.clone().ok_or(Status::BAD_PARAM)
-}
-
-/// The constants of a descriptor.
-pub fn lrn(handle: Handle) -> Result<Lrn, Status> {
-    lock(&DESCRIPTORS).lrns.get(handle)?.ok_or(Status::BAD_PARAM)
-}
-
-/// Live descriptors of a kind.
-pub fn count(kind: &str) -> Option<u64> {
-    let descriptors = lock(&DESCRIPTORS);
-    let count = match kind {
-        "activation-descriptors" => descriptors.activations.live(),
-        "pooling-descriptors" => descriptors.poolings.live(),
-        "lrn-descriptors" => descriptors.lrns.live(),
-        _ => return None,
-    };
-    Some(count as u64)
-}
-
-/// Forgets all descriptors.
-pub fn reset() {
-    let mut descriptors = lock(&DESCRIPTORS);
-    descriptors.activations.clear();
-    descriptors.poolings.clear();
-    descriptors.lrns.clear();
-}
-
-/// Declares making and destroying.
-macro_rules! lives {
-    ($($table:ident: $create:ident, $destroy:ident;)*) => {$(
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $create(descriptor: Out<Handle>) -> c_int {
-            call(stringify!($create), || {
-                room(descriptor)?.write(lock(&DESCRIPTORS).$table.insert(None));
-                Ok(())
-            })
-        }
-
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $destroy(descriptor: Handle) -> c_int {
-            release(stringify!($destroy), || Ok(lock(&DESCRIPTORS).$table.remove(descriptor).map(drop)?))
-        }
-    )*};
-}
-
-lives! {
-    activations: cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor;
-    poolings: cudnnCreatePoolingDescriptor, cudnnDestroyPoolingDescriptor;
-    lrns: cudnnCreateLRNDescriptor, cudnnDestroyLRNDescriptor;
+descriptors! {
+    "activation-descriptors", activations: Activation, 0x6a00_0000, activation,
+        cudnnCreateActivationDescriptor, cudnnDestroyActivationDescriptor;
+    "pooling-descriptors", poolings: Pooling, 0x6b00_0000, pooling,
+        cudnnCreatePoolingDescriptor, cudnnDestroyPoolingDescriptor;
+    "lrn-descriptors", lrns: Lrn, 0x6c00_0000, lrn, cudnnCreateLRNDescriptor, cudnnDestroyLRNDescriptor;
 }
 
 #[unsafe(no_mangle)]

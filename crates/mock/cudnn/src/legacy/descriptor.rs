@@ -1,16 +1,16 @@
 //! Tensor, filter and convolution descriptors. A filter is a tensor whose strides follow from its format.
 
 use std::ffi::c_int;
-use std::sync::Mutex;
 
-use tightfit_mock_support::{Table, lock};
+use tightfit_mock_support::lock;
 
-use crate::control::{call, release};
+use crate::control::call;
+use crate::descriptors::descriptors;
 use crate::number::type_of;
 use crate::problem::Geometry;
 use crate::status::Status;
 use crate::tensor::Tensor;
-use crate::{Handle, Out, elements, room};
+use crate::{Handle, elements};
 
 /// A convolution as described.
 #[derive(Clone)]
@@ -23,52 +23,13 @@ pub struct Convolution {
     pub math: c_int,
 }
 
-/// Live descriptors; those not set yet hold nothing.
-struct Descriptors {
-    tensors: Table<Option<Tensor>>,
-    filters: Table<Option<Tensor>>,
-    convolutions: Table<Option<Convolution>>,
-}
-
-static DESCRIPTORS: Mutex<Descriptors> = Mutex::new(Descriptors {
-    tensors: Table::new(0x6100_0000),
-    filters: Table::new(0x6200_0000),
-    convolutions: Table::new(0x6300_0000),
-});
-
-/// The tensor of a descriptor.
-pub fn tensor(handle: Handle) -> Result<Tensor, Status> {
-    lock(&DESCRIPTORS).tensors.get(handle)?.clone().ok_or(Status::BAD_PARAM)
-}
-
-/// The tensor of a filter descriptor.
-pub fn filter(handle: Handle) -> Result<Tensor, Status> {
-    lock(&DESCRIPTORS).filters.get(handle)?.clone().ok_or(Status::BAD_PARAM)
-}
-
-/// The convolution of a descriptor.
-pub fn convolution(handle: Handle) -> Result<Convolution, Status> {
-    lock(&DESCRIPTORS).convolutions.get(handle)?.clone().ok_or(Status::BAD_PARAM)
-}
-
-/// Live descriptors of a kind.
-pub fn count(kind: &str) -> Option<u64> {
-    let descriptors = lock(&DESCRIPTORS);
-    let count = match kind {
-        "tensor-descriptors" => descriptors.tensors.live(),
-        "filter-descriptors" => descriptors.filters.live(),
-        "convolution-descriptors" => descriptors.convolutions.live(),
-        _ => return None,
-    };
-    Some(count as u64)
-}
-
-/// Forgets all descriptors.
-pub fn reset() {
-    let mut descriptors = lock(&DESCRIPTORS);
-    descriptors.tensors.clear();
-    descriptors.filters.clear();
-    descriptors.convolutions.clear();
+descriptors! {
+    "tensor-descriptors", tensors: Tensor, 0x6100_0000, tensor,
+        cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor;
+    "filter-descriptors", filters: Tensor, 0x6200_0000, filter,
+        cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor;
+    "convolution-descriptors", convolutions: Convolution, 0x6300_0000, convolution,
+        cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor;
 }
 
 /// The values of a C array of ints.
@@ -78,14 +39,6 @@ fn ints(array: *const c_int, len: c_int) -> Result<Vec<i64>, Status> {
     }
     // SAFETY: the caller of each function below gives null or `len` ints.
     Ok(unsafe { elements(array, i64::from(len)) }?.iter().map(|&v| i64::from(v)).collect())
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnCreateTensorDescriptor(tensor: Out<Handle>) -> c_int {
-    call("cudnnCreateTensorDescriptor", || {
-        room(tensor)?.write(lock(&DESCRIPTORS).tensors.insert(None));
-        Ok(())
-    })
 }
 
 #[unsafe(no_mangle)]
@@ -102,19 +55,6 @@ pub extern "C" fn cudnnSetTensorNdDescriptor(
             return Err(Status::BAD_PARAM);
         }
         *lock(&DESCRIPTORS).tensors.get_mut(tensor)? = Some(new);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnDestroyTensorDescriptor(tensor: Handle) -> c_int {
-    release("cudnnDestroyTensorDescriptor", || Ok(lock(&DESCRIPTORS).tensors.remove(tensor).map(drop)?))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnCreateFilterDescriptor(filter: Out<Handle>) -> c_int {
-    call("cudnnCreateFilterDescriptor", || {
-        room(filter)?.write(lock(&DESCRIPTORS).filters.insert(None));
         Ok(())
     })
 }
@@ -152,19 +92,6 @@ pub extern "C" fn cudnnSetFilterNdDescriptor(
         };
         let new = Tensor::new(type_of(data_type)?, &dims, &packed(&dims, channels_last))?;
         *lock(&DESCRIPTORS).filters.get_mut(filter)? = Some(new);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnDestroyFilterDescriptor(filter: Handle) -> c_int {
-    release("cudnnDestroyFilterDescriptor", || Ok(lock(&DESCRIPTORS).filters.remove(filter).map(drop)?))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnCreateConvolutionDescriptor(convolution: Out<Handle>) -> c_int {
-    call("cudnnCreateConvolutionDescriptor", || {
-        room(convolution)?.write(lock(&DESCRIPTORS).convolutions.insert(None));
         Ok(())
     })
 }
@@ -214,12 +141,5 @@ pub extern "C" fn cudnnSetConvolutionMathType(convolution: Handle, math: c_int) 
             return Err(Status::BAD_PARAM);
         }
         change(convolution, |c| c.math = math)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cudnnDestroyConvolutionDescriptor(convolution: Handle) -> c_int {
-    release("cudnnDestroyConvolutionDescriptor", || {
-        Ok(lock(&DESCRIPTORS).convolutions.remove(convolution).map(drop)?)
     })
 }
