@@ -15,7 +15,7 @@
 #
 # PYTHON (python3) needs torch and torchvision. The extension module of tightfit is this checkout's, or else NATIVE
 # (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint
-# offload streams compile") and OPTIONS (--least, --sweep, --bits 20, --long 200, --types tf32, --benchmark, --compiled)
+# offload streams compile") and OPTIONS (--least, --bits 20, --types tf32, --benchmark, --compiled)
 # choose the measurements. With THIRD=1, all of it runs on a third of the multiprocessors of the first visible GPU, by
 # NVIDIA's multi-process service.
 set -u

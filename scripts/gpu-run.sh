@@ -6,7 +6,7 @@
 # FOLDER holds tightfit and libtightfit_preload.so. Each STAGE below appends its JSON lines to OUTPUT/STAGE.jsonl, the
 # reports of the library to OUTPUT/report-LABEL.json, and everything on standard error to OUTPUT/STAGE.log.
 # PYTHON (python3) is the environment's interpreter. Every stage measures into the cache OUTPUT/../cache.db or $TIGHTFIT_CACHE,
-# before the first step, so that the steps after it are all alike; only `anytime`, `ddp` and `ddp_curve` tune as programs do by default.
+# before the first step, so that the steps after it are all alike; only `anytime` and `ddp` tune as programs do by default.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)/gpu_run
 folder=$(cd "$1" && pwd) output=$2
@@ -77,36 +77,6 @@ precisions() { # the same in other number types
     CASES=${CASES:-alexnet:256:tf32 alexnet:256:fp16 alexnet:256:bf16} POLICIES=${POLICIES:-undivided fit} table5
 }
 
-benchmarks() { # plain without and with PyTorch's own benchmark: the README's picture
-    networks="alexnet:256 resnet50:64 densenet40:256 resnet18:128"
-    for types in fp32 tf32 bf16; do
-        # shellcheck disable=SC2086,SC2046 # several cases on purpose
-        for benchmark in "" --benchmark; do plain step.py --no-convolutions $benchmark $(printf "%s:$types " $networks); done
-    done
-}
-
-unet() { # a 3-D U-Net, benchmark off and on
-    case=unet3d:4:fp32:64
-    for benchmark in "" --benchmark; do
-        # shellcheck disable=SC2086
-        plain step.py --no-convolutions --steps 5 $benchmark $case
-        # shellcheck disable=SC2086
-        under "unet$benchmark" "--workspace 128MiB" step.py --no-convolutions --steps 5 $benchmark $case
-    done
-}
-
-host() { # what `run` adds to the host's time: plain, the library switched off, and the defaults, a process each, in turn; CASES and
-    # ROUNDS choose
-    for _ in $(seq "${ROUNDS:-3}"); do
-        for case in ${CASES:-densenet121:64:tf32 shufflenet_v2_x1_0:128:tf32}; do
-            plain anytime.py --seconds 2 --least 2 "$case"
-            TIGHTFIT_OFF=1 under off "" anytime.py --seconds 2 --least 2 "$case"
-            defaults defaults "" anytime.py --seconds "${SECONDS_TUNING:-11}" --least 2 "$case"
-            rm -f "$output"/defaults.db*
-        done
-    done
-}
-
 anytime() { # a cold cache and the defaults beside plain, a process each; CASES and PAIRS choose, CACHES keeps them, TURN names a file
     # for processes that take turns on a GPU. In every other pair, from FIRST_PAIR (1) on, plain comes second.
     for case in ${CASES:-resnet50:64:tf32}; do
@@ -140,12 +110,6 @@ ddp() { # a step of several ranks
     case=${CASE:-resnet50:64:tf32}
     ranks plain anytime.py --seconds "${SECONDS_PLAIN:-4}" "$case"
     ranks ddp anytime.py --seconds "${SECONDS_TUNING:-14}" "$case"
-}
-
-ddp_curve() { # the losses of several ranks while tuning swaps, beside plain's twice
-    for label in plain plain ddp-curve; do
-        ranks $label curve.py --steps "${STEPS:-400}" "${CASE:-resnet50:64:tf32}"
-    done
 }
 
 # client FILE ARGUMENTS ..: the tests' C program, its output to FILE. Sets `status`.

@@ -81,10 +81,9 @@ def checksum(tensor):
 
 class Case:
     def __init__(self, options):
-        self.case, self.count, self.bits, self.long, self.save = options.case, options.steps, options.bits, options.long, options.save
+        self.case, self.count, self.bits, self.save = options.case, options.steps, options.bits, options.save
         self.cast = options.types == "bf16"
         self.recompute = not options.keep
-        self.blocks_saved = options.blocks and options.save is not None
         self.plain_trace = self.traced_from = None
         torch.manual_seed(0)
         model, x, self.loss, self.blocks = build(options.case)
@@ -143,47 +142,6 @@ class Case:
             self.model.load_state_dict(before)
         return found
 
-    def run_long(self, share, session):
-        """Runs many steps: the growth of device and host memory after the first tenth, and pinned memory over the plan's."""
-        def now():
-            torch.cuda.synchronize()
-            pages = int(Path("/proc/self/statm").read_text().split()[1])
-            return torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), pages * 4096
-
-        for _ in range(max(1, self.long // 10)):
-            self.step()
-        before = now()
-        for _ in range(self.long):
-            self.step()
-        growth = [after - first for first, after in zip(before, now(), strict=True)]
-        bound = session.last.schedule
-        planned = bound.host_bytes if bound is not None else 0
-        pinned = sum(arena.numel() for arena, _ in session.arenas)
-        self.tell("long", {
-            "share": share, "steps": self.long, "allocated_growth_bytes": growth[0], "reserved_growth_bytes": growth[1],
-            "host_growth_bytes": growth[2], "pinned_bytes": pinned, "pinned_over_planned": round(pinned / planned, 4) if planned else None,
-        })  # fmt: skip
-
-    def sweep(self, peak, least):
-        """Budgets in steps of 5% of plain's peak from all of it down to the least, and whether peaks fall and steps grow with them."""
-        shares, found = [], []
-        for share in range(100, 0, -5):
-            if peak * share // 100 < least:
-                break
-            self.within(share, peak * share // 100)
-            if "peak_bytes" in self.last and "error" not in self.last:
-                shares.append(share)
-                found.append(self.last)
-        pairs = list(itertools.pairwise(found))
-        self.tell("sweep", {
-            "shares": shares, "peaks": [one["peak_bytes"] for one in found], "steps_ms": [one["step_ms"] for one in found],
-            "predicted_overheads": [one["predicted_overhead"] for one in found],
-            "peaks_monotonic": all(more["peak_bytes"] >= less["peak_bytes"] for more, less in pairs),
-            "predicted_monotonic": all(more["predicted_overhead"] <= less["predicted_overhead"] + 1e-9 for more, less in pairs),
-            # Steps repeat themselves within 1%.
-            "steps_monotonic": all(more["step_ms"] <= 1.01 * less["step_ms"] for more, less in pairs),
-        })  # fmt: skip
-
     def measure(self, variant, warm=4, **figures):
         """Some steps to warm up, then the median of others, one after another and each waited for, and their peak."""
         try:
@@ -235,7 +193,6 @@ class Case:
             figures["error"] = f"{type(error).__name__}: {error}"[:400]
             self.optimizer.zero_grad()
         self.tell(variant, figures)
-        self.last = figures
         return figures
 
     def tell(self, variant, figures):
@@ -286,7 +243,6 @@ class Case:
 
     def within(self, share, budget):
         """Measures training within a budget. Returns the plan, or None if there was no plan."""
-        self.last = {}
         tt.fit(self.model, budget, optimizer=self.optimizer, loss=self.loss, recompute=self.recompute)
         session = session_of(self.model)
         figures = {"share": share, "budget_bytes": budget, "recompute": self.recompute}
@@ -304,8 +260,6 @@ class Case:
             fitted, first_reserved = session.last, torch.cuda.memory_reserved()
             outcome = fitted.schedule.outcome if fitted.schedule is not None else fitted.decided.outcome
             self.save_step(share, fitted)
-            if self.blocks_saved:
-                self.save_blocks(share, fitted)
             known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
                 predicted_reserved_bytes=reserved(fitted.lives, fitted.decisions, None, fitted.there or InitialReservation()).bytes,
@@ -320,8 +274,6 @@ class Case:
             self.measure("ours", SETTLING, **figures, counts=vars(fitted.counts))
             if self.plain_trace is not None:
                 self.tell("bits", {"share": share, "steps": self.bits, "identical": self.trace() == self.plain_trace})
-            if self.long:
-                self.run_long(share, session)
         except DoesNotFit as error:
             self.tell("ours", {**figures, "least_bytes": error.needed_bytes, "error": str(error)[:400]})
         except Exception as error:  # a line for what failed, and on to the next
@@ -333,30 +285,6 @@ class Case:
         torch.cuda.set_per_process_memory_fraction(1.0)
         torch.cuda.empty_cache()
         return fitted
-
-    def save_blocks(self, share, fitted):
-        """Writes the allocator's work in a step of the plan: present blocks, then each block that is taken or given back."""
-        memory = torch.cuda.memory
-        torch.cuda.synchronize()
-        before = memory._snapshot()["segments"]
-        memory._record_memory_history(context=None, max_entries=1_000_000)
-        self.step()
-        torch.cuda.synchronize()
-        events = memory._snapshot()["device_traces"][torch.cuda.current_device()]
-        memory._record_memory_history(None)
-        segments = [
-            {
-                "address": segment["address"], "bytes": segment["total_size"], "kind": segment["segment_type"], "stream": segment["stream"],
-                "blocks": [[block["address"], block["size"], block["requested_size"], block["state"]] for block in segment["blocks"]],
-            }
-            for segment in before
-        ]  # fmt: skip
-        found = {
-            "decisions": list(fitted.decisions.values()),
-            "segments": segments, "events": [[event["action"], event["addr"], event["size"], event["stream"]] for event in events],
-        }  # fmt: skip
-        path = self.save / f"{self.case.replace(':', '-')}-{share}.blocks.json.gz"
-        path.write_bytes(gzip.compress(json.dumps(found).encode()))
 
     def save_step(self, share, fitted):
         """Writes the recorded step, which is nearly the same within every budget."""
@@ -390,12 +318,9 @@ def main():
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="what is measured beside ours; none leaves all out")
     parser.add_argument("--compiled", type=int, nargs="*", default=[50], help="percent of activation_memory_budget for `compile`")
     parser.add_argument("--types", choices=("bf16", "tf32"), default="bf16", help="bf16 by autocast, or tf32 without it")
-    parser.add_argument("--sweep", action="store_true", help="budgets in steps of 5%% from 100%% down to the least, and whether figures are monotonic")
     parser.add_argument("--bits", type=int, default=0, metavar="N", help="compare the bits of N steps with plain's, where plain repeats itself")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the recorded step of each budget that is met, for `tightfit plan --step`")
     parser.add_argument("--keep", action="store_true", help="compute nothing again: tensors are kept or moved")
-    parser.add_argument("--blocks", action="store_true", help="with --save, write what PyTorch's allocator does in a step within each budget too")
-    parser.add_argument("--long", type=int, default=0, metavar="N", help="run N steps within each budget, and report growth")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark
     if options.benchmark:
@@ -423,10 +348,8 @@ def main():
         fitted = None
         for share in (102, *options.shares):
             fitted = case.within(share, plain["peak_bytes"] * share // 100) or fitted
-        # Measured once, not for every budget of the sweep.
-        case.plain_trace, case.long = None, 0
-        if options.sweep and fitted is not None:
-            case.sweep(plain["peak_bytes"], least_of(fitted).needed)
+        # Compared once, not at the least budget too.
+        case.plain_trace = None
         if options.least and fitted is not None:
             case.least(fitted)
     case.measure("plain again")

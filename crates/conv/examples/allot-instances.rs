@@ -1,5 +1,4 @@
-//! Allots all committed instances, checks every answer, and prints for each shape the time and the worst distance from the proven bound. With
-//! `--each`, a line for every instance.
+//! Allots all committed instances, checks every answer, and prints for each shape the time and the worst distance from the proven bound.
 
 use std::time::Instant;
 
@@ -7,7 +6,6 @@ use tightfit_conv::optimize::{SearchOptions, Stop, allot, check};
 use tightfit_test_support::instances;
 
 fn main() -> Result<(), tightfit_units::Error> {
-    let each = std::env::args().any(|argument| argument == "--each");
     println!(
         "{:<16} {:>9} {:>9} {:>9}   {:>7}  {:>9}",
         "shape", "median ms", "p90 ms", "worst ms", "proven", "worst gap"
@@ -20,9 +18,6 @@ fn main() -> Result<(), tightfit_units::Error> {
             let ms = start.elapsed().as_secs_f64() * 1e3;
             let violations = check::check_allotment(&instance.kernels, instance.total, &found);
             assert!(violations.is_empty(), "{}: {violations:?}", instance.name);
-            if each {
-                println!("  {:<24} {ms:9.3} ms  {} ns  gap {:.1e}", instance.name, found.time.0, found.gap());
-            }
             times.push(ms);
             proven += usize::from(found.stop == Stop::Proven);
             gap = gap.max(found.gap());

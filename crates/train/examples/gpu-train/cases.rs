@@ -22,7 +22,7 @@ pub fn case(text: &str) -> Result<(Network, usize), Failure> {
 }
 
 /// Deterministic candidates of the workload's convolutions: the whole mini-batch, halves and quarters.
-pub fn candidates(workload: &Workload<'_>, cache: &Cache) -> Result<HashMap<Problem, Candidates>, Failure> {
+fn candidates(workload: &Workload<'_>, cache: &Cache) -> Result<HashMap<Problem, Candidates>, Failure> {
     let scope = Scope { deterministic: true, ..Scope::new(Sizes::Undivided, vec![Bytes(16 << 30)]) };
     let env = Env { cache: Some(cache), ..Env::default() };
     let mut backends: Vec<Box<dyn Backend>> = vec![Box::new(CudaBackend::open(&Options::default())?)];

@@ -1,9 +1,8 @@
 //! Trains networks on a GPU under every policy and prints the time of a step, the used part of the arena, and the memory
-//! outside it; or checks that all policies give the same bits. `scripts/gpu-train.sh` calls it.
+//! outside it. `scripts/gpu-train.sh` calls it.
 //!
 //! ```text
 //! gpu-train profile CACHE RECORDING NETWORK:BATCH ..                  measures the convolutions, for the calls below
-//! gpu-train equal CACHE                                               losses and gradients of all policies, bit by bit
 //! gpu-train time CACHE RESULTS BUDGET STEPS SECONDS NETWORK:BATCH ..  a line of JSON for each policy, under the budget and
 //!                                                                     under the whole card; begins none after SECONDS
 //! gpu-train copies CACHE RESULTS STEPS NETWORK:BATCH ..               kernels alone and while copies run, as JSON
@@ -11,7 +10,6 @@
 
 mod cases;
 mod copies;
-mod equal;
 mod time;
 
 use std::path::Path;
@@ -24,7 +22,6 @@ fn main() -> Result<(), Failure> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["profile", cache, recording, cases @ ..] => cases::profile(Path::new(cache), recording, cases),
-        ["equal", cache] => equal::equal(Path::new(cache)),
         ["time", cache, results, budget, steps, seconds, cases @ ..] => {
             let limit = Duration::from_secs(seconds.parse()?);
             time::time(Path::new(cache), Path::new(results), budget.parse()?, steps.parse()?, limit, cases)
@@ -32,10 +29,8 @@ fn main() -> Result<(), Failure> {
         ["copies", cache, results, steps, cases @ ..] => {
             copies::copies(Path::new(cache), Path::new(results), steps.parse()?, cases)
         }
-        _ => {
-            Err("profile CACHE RECORDING CASES, equal CACHE, time CACHE RESULTS BUDGET STEPS SECONDS CASES, or copies \
+        _ => Err("profile CACHE RECORDING CASES, time CACHE RESULTS BUDGET STEPS SECONDS CASES, or copies \
                   CACHE RESULTS STEPS CASES"
-                .into())
-        }
+            .into()),
     }
 }

@@ -21,7 +21,6 @@ use tightfit_units::{Bytes, Error, Nanos};
 
 use crate::Failure;
 use crate::cases::{batch, case, kernels};
-use crate::equal::memory_optimal;
 
 /// Bytes of the whole card that are left for libraries, scratch memory and the buffers of a mini-batch.
 const SPARE_BYTES: Bytes = Bytes(1 << 30);
@@ -242,6 +241,13 @@ fn features(workload: &Workload<'_>, spans: &[Span]) -> Nanos {
         those.map(|span| span.end).max().unwrap_or_default() - start
     };
     reach(&|_| true) - reach(&classifies)
+}
+
+/// An undivided plan with the algorithms of the least workspace.
+fn memory_optimal(workload: &Workload<'_>, kernels: &Fronts, policy: Policy, budget: Bytes) -> Result<Plan, Error> {
+    let algorithms = Algorithms::Memory;
+    let options = PlanOptions { policy, algorithms, divide: false, budget, ..PlanOptions::default() };
+    plan(&workload.step(kernels, &CostModel::h200())?, &CostModel::h200(), &options)
 }
 
 /// Whether a policy's least budget is enough, and one unit less is refused by planner, checker and engine.
