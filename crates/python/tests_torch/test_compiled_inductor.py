@@ -134,12 +134,49 @@ def place(self, divider):
     needed, peak = self.peak, own(self, divider)
     made = {node: copy.of for copy in self.copies for node in copy.nodes[:1]}
     order = [made.get(node, "kernel") for node in self.nodes if type(node.node).__name__ != "MultiOutput"]
+    # Else the memory that a copy reads might be written before the copy has ended.
+    source = {buffer: copy.reads[0] for copy in self.copies if copy.of == "offload" for buffer in copy.buffers}
+    held = [(copy.reads, [source[read] for read in copy.reads if read in source]) for copy in self.copies if copy.of == "release"]
+    print("held", len(held), all(set(of) <= set(reads) and of for reads, of in held), file=sys.stderr)
     print("placed", needed <= peak <= divider.room(self.graph.is_backward), *order, file=sys.stderr)
     return peak
 
 
 Buffers.place = place
 """
+
+
+ATTENDED = """
+import torch
+from torch import nn
+from tightfit._budget.compiled import kernels, moves
+torch.manual_seed(1)
+torch.set_num_threads(1)
+# Offloading takes no time, so that much is offloaded.
+kernels.Kernels.link = property(lambda self: moves.Link(1e9, 1e9))
+moves._COPIES_US = moves._SLOWS = 0.0
+model = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.Flatten(2), *[nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True) for _ in range(2)])
+model[1].forward = lambda x: x.flatten(2).transpose(1, 2)
+x = torch.randn(16, 3, 32, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+compiled = torch.compile(model)
+for step in range(2):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = compiled(x).float().square().mean()
+    loss.backward()
+    optimizer.step()
+    print(step, loss.item())
+"""
+
+
+def test_the_memory_that_a_copy_reads_is_held_until_the_copy_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    ours = launched(tmp_path, "85%", ORDER + ATTENDED)
+    assert ours.returncode == 0 and "offloads" in ours.stderr, ours.stderr[-2000:]
+    found = [line.split() for line in ours.stderr.splitlines() if line.startswith("held")]
+    assert int(found[0][1]) > 1 and all(held == "True" for _, _, held in found), found
 
 
 def test_offloaded_values_keep_the_bits_and_copies_stand_apart_from_the_reads(tmp_path, monkeypatch):

@@ -39,6 +39,8 @@ def lay_out_as_saved() -> None:
 
     def lays_out(node: Any, x: Any) -> tuple[tuple[Any], dict[str, Any]]:
         (source,) = node.args
+        # Else `release` would compute the value once more, and hold that copy instead.
+        x.realize()
         strides = source.meta["val"].stride()
         if len(strides) == 4 and source in V.graph.nodes_prefer_channels_last:
             strides = ir.FlexibleLayout.stride_ordered_for_memory_format(x.get_size(), torch.channels_last)
@@ -72,7 +74,7 @@ class Buffers:
     copies
         The copies of offloaded values.
     is_sound
-        Whether the copies alone read host memory. No other reader would wait for them.
+        Whether the copies alone read host memory, since no other reader would wait for them, and each value is held until the copy of it has ended.
     """
 
     def __init__(self, graph: Any, extra: dict[str, int]) -> None:
@@ -98,7 +100,12 @@ class Buffers:
         made = {buffer: copy.of for copy in self.copies for buffer in copy.buffers}
         host = {buffer for buffer, of in made.items() if of in ("offload", "release")}
         host |= {read for copy in self.copies if copy.of == "prefetch" for read in copy.reads}
-        return not any(read.name in host for node in self.nodes if node not in ours for read in node.read_writes.reads)
+        read_apart = any(read.name in host for node in self.nodes if node not in ours for read in node.read_writes.reads)
+        source = {buffer: copy.reads for copy in self.copies if copy.of == "offload" for buffer in copy.buffers}
+        return not read_apart and all(
+            {read for read in copy.reads if read not in source} == {read for name in copy.reads for read in source.get(name, ())}
+            for copy in self.copies if copy.of == "release"
+        ) and all(made.get(copy.reads[0]) == "prefetch" for copy in self.copies if copy.of == "wait")  # fmt: skip
 
     def place(self, divider: Divider) -> int:
         """Places the copies so that they run at the same time as kernels, within the room. Returns the bytes at the peak."""

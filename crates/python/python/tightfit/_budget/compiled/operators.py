@@ -34,8 +34,8 @@ _library.define("prefetch(Tensor host, Device device) -> Tensor", tags=_TAGS)
 _library.define("wait(Tensor(a) x) -> Tensor(a)", tags=_TAGS)
 
 _copies: dict[torch.device, Copies] = {}
-# Running copies, by the address of the memory that they write. Nobody else gets this memory before the wait for its copy.
-_running: dict[int, Any] = {}
+# Running copies, by the address of the memory that they write, and the memory that they read. Nobody else gets either before the wait for the copy.
+_running: dict[int, tuple[Any, Tensor]] = {}
 
 
 def copies_of(device: torch.device) -> CudaCopies:
@@ -58,7 +58,7 @@ def _flat(x: Tensor) -> Tensor:
 def _offload(x: Tensor) -> Tensor:
     host = _like(x, torch.device("cpu"), x.is_cuda)
     if x.is_cuda:
-        _running[host.data_ptr()] = copies_of(x.device).out_of(_flat(x), _flat(host))
+        _running[host.data_ptr()] = copies_of(x.device).out_of(_flat(x), _flat(host)), x
     else:
         _flat(host).copy_(_flat(x))
     return host
@@ -66,14 +66,14 @@ def _offload(x: Tensor) -> Tensor:
 
 def _release(host: Tensor, x: Tensor) -> Tensor:
     if x.is_cuda:
-        copies_of(x.device).wait(_running.pop(host.data_ptr()))
+        copies_of(x.device).wait(_running.pop(host.data_ptr())[0])
     return host
 
 
 def _prefetch(host: Tensor, device: torch.device) -> Tensor:
     x = _like(host, device)
     if x.is_cuda:
-        _running[x.data_ptr()] = copies_of(x.device).into_part(_flat(host), _flat(x))
+        _running[x.data_ptr()] = copies_of(x.device).into_part(_flat(host), _flat(x)), host
     else:
         _flat(x).copy_(_flat(host))
     return x
@@ -81,7 +81,7 @@ def _prefetch(host: Tensor, device: torch.device) -> Tensor:
 
 def _wait(x: Tensor) -> Tensor:
     if x.is_cuda:
-        copies_of(x.device).wait(_running.pop(x.data_ptr()))
+        copies_of(x.device).wait(_running.pop(x.data_ptr())[0])
     return x
 
 
