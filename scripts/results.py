@@ -215,7 +215,9 @@ def programs(lines: list[Json]) -> Rows:
         "classification": "torchvision's script, ResNet-50, `--amp`",
         "classification-deterministic": "the same with `--use-deterministic-algorithms`", "lightning-vit": "Lightning, ViT-B",
         "lightning-resnet": "Lightning, ResNet-50", "transformers-vit": "Transformers Trainer, ViT-B, bf16",
-        "nanogpt": "nanoGPT, 16 x 1024, four passes a step", "dcgan": "DCGAN, 500, `cudnn.benchmark`",
+        "nanogpt": "nanoGPT, 16 x 1024, four passes a step", "nanogpt-compiled": "the same, compiled",
+        "lightning-resnet-compiled": "Lightning, ResNet-50, compiled", "transformers-vit-compiled": "Transformers Trainer, ViT-B, compiled",
+        "segmentation-compiled": "3-D segmentation, 2, compiled", "dcgan": "DCGAN, 500, `cudnn.benchmark`",
     }  # fmt: skip
     rows = [["program", "peak, plain [GB]", "budget", "peak in it", "step, plain [ms]", "steps in the budget", "weights"]]
     for case, name in names.items():
