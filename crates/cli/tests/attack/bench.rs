@@ -1,12 +1,14 @@
 //! The good files that inputs are made from. Recorded values replace measured ones, so that every run has the same files.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::child;
+use super::child::{Setup, start};
 
 /// A folder with good files.
 pub struct Bench {
@@ -22,18 +24,37 @@ pub const TRAIN: &str = "train digits-net --data digits --steps 4 --backend cpu 
 pub const POLICIES: [&str; 4] = ["baseline", "vdnn-all", "vdnn-conv", "overlap"];
 /// The built-in networks of which there is a file `NAME.json`.
 pub const NETWORKS: [&str; 5] = ["digits-net", "lenet", "alexnet", "resnet18", "googlenet"];
+/// Lists of layers in the repository's `networks`.
+pub const LISTS: [&str; 4] = ["alexnet-1col.txt", "resnet18.txt", "vgg16.txt", "deepbench.txt"];
+/// The question of `lenet` that the recording and the cache answer.
+pub const LENET: &str = "optimize lenet --batch 3 --workspace 64KiB --operations forward";
 
 impl Bench {
     pub fn new() -> Bench {
         let mut bench = Bench { folder: tempfile::tempdir().unwrap(), files: HashMap::new(), losses: Vec::new() };
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for name in NETWORKS {
             bench.succeed(&format!("networks {name} --out {name}.json"));
         }
-        let measured = "--batch 8 --workspace 1MiB --sizes power-of-two --backend cpu --cache digits-net.db";
-        bench.succeed(&format!("profile digits-net {measured}"));
-        bench.succeed("cache export digits-net.jsonl --cache digits-net.db");
-        let profile = bench.folder.path().join("digits-net.jsonl");
-        fs::write(&profile, with_set_times(&fs::read_to_string(&profile).unwrap())).unwrap();
+        for name in LISTS {
+            fs::copy(repository.join("networks").join(name), bench.path(name)).unwrap();
+        }
+        for name in ["synthetic-mixed-cluster.jsonl", "recorded/h200-legacy-alexnet-1col-all.jsonl.gz"] {
+            let path = repository.join("profiles").join(name);
+            fs::copy(&path, bench.path(&path.file_name().unwrap().to_string_lossy())).unwrap();
+        }
+        for (network, batch, sizes) in [("lenet", 3, "all"), ("digits-net", 8, "power-of-two")] {
+            let file = format!("{network}.jsonl");
+            bench.succeed(&format!(
+                "profile {network} --batch {batch} --workspace 1MiB --sizes {sizes} --backend cpu --cache {network}.db"
+            ));
+            bench.succeed(&format!("cache export {file} --cache {network}.db"));
+            let measured = fs::read_to_string(bench.path(&file)).unwrap();
+            fs::write(bench.path(&file), with_set_times(&measured)).unwrap();
+        }
+        bench.succeed("cache import lenet.jsonl synthetic-mixed-cluster.jsonl --cache good.db");
+        bench.succeed("cache import digits-net.jsonl --cache other.db");
+        bench.succeed("cache export good.jsonl.gz --cache good.db");
         for policy in POLICIES {
             let plan = format!("plan digits-net --batch 8 --budget 2MiB --policy {policy} --sizes power-of-two");
             bench.succeed(&format!("{plan} --backend replay:digits-net.jsonl --out plan-{policy}.json"));
@@ -51,12 +72,18 @@ impl Bench {
         bench
     }
 
+    /// Where a good file is. Nothing may write there.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         self.files[name].clone()
     }
 
     fn succeed(&self, arguments: &str) -> String {
-        let ending = child::run(self.folder.path(), arguments);
+        let words: Vec<OsString> = arguments.split_whitespace().map(OsString::from).collect();
+        let ending = start(self.folder.path(), &words, &Setup::default()).finish();
         assert!(ending.succeeded(), "{arguments}: {}", ending.stderr);
         ending.stdout
     }

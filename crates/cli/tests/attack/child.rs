@@ -6,24 +6,64 @@
 //!                                                 at the end: code, signal, standard output and error
 //! ```
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
+pub const TIGHTFIT: &str = env!("CARGO_BIN_EXE_tightfit");
 /// Processor seconds after which a child works without end.
 const CPU_SECONDS: u64 = 10;
 /// Wall-clock time without any processor time after which a child waits without end. Longer than a cache waits for a lock.
 const IDLE_LIMIT: Duration = Duration::from_secs(25);
-/// Address space.
+/// Address space, which also has the stacks of a thousand threads in it.
 const ADDRESS_SPACE_KIB: u64 = 4 << 20;
 /// The most memory that may be resident for any input.
-const RESIDENT_KIB: u64 = 1 << 20;
+pub const RESIDENT_KIB: u64 = 1 << 20;
 /// Lines of the longest message. Each cause of an error is a separate line, and a wrong option comes with the usage.
 const MESSAGE_LINES: usize = 24;
 const SIGXCPU: i32 = 24;
+
+/// A fault in the way that a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    Panic,
+    /// Ended by a signal that nobody sent, for example for want of memory.
+    Abort,
+    /// Waits forever.
+    Hang,
+    /// Works without end.
+    TimeOut,
+    /// More than [`RESIDENT_KIB`].
+    Memory,
+    /// An exit code that is not promised, or a failure without an error message.
+    Code,
+    /// The command itself ended well, and did harm.
+    Harm,
+}
+
+/// The environment and redirections of a child.
+#[derive(Clone, Default)]
+pub struct Setup {
+    pub variables: Vec<(OsString, OsString)>,
+    /// Shell commands before the command takes the shell's place, such as more limits.
+    pub before: String,
+    /// Redirections of the command.
+    pub redirect: String,
+}
+
+impl Setup {
+    pub fn redirected(redirect: &str) -> Setup {
+        Setup { redirect: redirect.to_owned(), ..Setup::default() }
+    }
+
+    pub fn with(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Setup {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+}
 
 /// How a child ended.
 pub struct Ending {
@@ -34,41 +74,61 @@ pub struct Ending {
     stopped: bool,
 }
 
-/// Runs the command with the words of `arguments` in `folder`, with nothing of this machine's settings, until it ends, or
-/// until [`IDLE_LIMIT`].
-pub fn run(folder: &Path, arguments: &str) -> Ending {
+/// A child that runs.
+pub struct Running {
+    child: Child,
+    started: Instant,
+    peak_kib: u64,
+    outputs: tempfile::TempDir,
+}
+
+/// Starts the command in `folder` with nothing of this machine's settings.
+pub fn start(folder: &Path, arguments: &[OsString], setup: &Setup) -> Running {
     let outputs = tempfile::tempdir().unwrap();
-    let limits = format!("ulimit -c 0; ulimit -S -t {CPU_SECONDS}; ulimit -v {ADDRESS_SPACE_KIB}; exec \"$0\" \"$@\"");
-    let mut command = Command::new("/bin/sh");
+    let script = format!(
+        "ulimit -c 0; ulimit -S -t {CPU_SECONDS}; ulimit -v {ADDRESS_SPACE_KIB}; {} exec \"$0\" \"$@\" {}",
+        setup.before, setup.redirect
+    );
+    // A test that is started in the background or under nohup ignores signals, and its children would as well.
+    let mut command = Command::new("/usr/bin/env");
+    command.args(["--default-signal=HUP,INT,QUIT,TERM", "/bin/sh"]);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIGHTFIT_")) {
         command.env_remove(name);
     }
-    command.arg("-c").arg(limits).arg(TIGHTFIT).args(arguments.split_whitespace()).current_dir(folder);
+    command.arg("-c").arg(script).arg(TIGHTFIT).args(arguments).current_dir(folder);
     command.env("HOME", folder).env_remove("XDG_CACHE_HOME").env("RUST_BACKTRACE", "1");
     command.env("TIGHTFIT_CACHE", "none").env("TIGHTFIT_THREADS", "1");
+    command.envs(setup.variables.iter().map(|(name, value)| (name, value)));
     let file = |name: &str| File::create(outputs.path().join(name)).unwrap();
     command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
-    let (mut child, started) = (command.spawn().unwrap(), Instant::now());
-    let (mut peak_kib, mut stopped) = (0, false);
-    let (mut worked, mut since) = (0, Instant::now());
-    let status = loop {
-        // Short runs are looked at often, since memory that a child takes between the last look and its end is not seen.
-        let is_short = started.elapsed() < Duration::from_millis(200);
-        std::thread::sleep(Duration::from_millis(if is_short { 2 } else { 10 }));
-        peak_kib = peak_kib.max(most_resident(child.id()));
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        let ticks = processor_ticks(child.id());
-        if ticks != worked {
-            (worked, since) = (ticks, Instant::now());
-        } else if since.elapsed() > IDLE_LIMIT {
-            stopped = true;
-            child.kill().unwrap();
-        }
-    };
-    let read = |name| String::from_utf8_lossy(&fs::read(outputs.path().join(name)).unwrap()).into_owned();
-    Ending { status, stdout: read("stdout"), stderr: read("stderr"), peak_kib, stopped }
+    Running { child: command.spawn().unwrap(), started: Instant::now(), peak_kib: 0, outputs }
+}
+
+impl Running {
+    /// Waits for the end, or makes one after [`IDLE_LIMIT`].
+    pub fn finish(mut self) -> Ending {
+        let mut stopped = false;
+        let (mut worked, mut since) = (0, Instant::now());
+        let status = loop {
+            // Short runs are looked at often, since memory that a child takes between the last look and its end is not
+            // seen.
+            let elapsed = self.started.elapsed();
+            std::thread::sleep(Duration::from_millis(if elapsed < Duration::from_millis(200) { 2 } else { 10 }));
+            self.peak_kib = self.peak_kib.max(most_resident(self.child.id()));
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            let ticks = processor_ticks(self.child.id());
+            if ticks != worked {
+                (worked, since) = (ticks, Instant::now());
+            } else if since.elapsed() > IDLE_LIMIT {
+                stopped = true;
+                self.child.kill().unwrap();
+            }
+        };
+        let read = |name| String::from_utf8_lossy(&fs::read(self.outputs.path().join(name)).unwrap()).into_owned();
+        Ending { status, stdout: read("stdout"), stderr: read("stderr"), peak_kib: self.peak_kib, stopped }
+    }
 }
 
 /// The most memory that a process has had resident so far; 0 where it has ended.
@@ -91,20 +151,20 @@ impl Ending {
         self.status.success()
     }
 
-    /// The fault of a command's end, if any: it ended otherwise than with a promised exit code and, if it failed, an error message.
-    pub fn trouble(&self) -> Option<&'static str> {
+    /// The fault of a command's end, if any. `written`: its standard error could be written.
+    pub fn trouble(&self, written: bool) -> Option<Trouble> {
         let panicked = self.stderr.contains("panicked at") || self.stderr.contains("stack backtrace");
         match (self.status.code(), self.status.signal()) {
-            _ if self.stopped => Some("a hang"),
-            (_, Some(SIGXCPU)) => Some("work without end"),
-            (Some(101), _) => Some("a panic"),
-            _ if panicked => Some("a panic"),
-            // For example for want of memory.
-            (_, Some(_)) => Some("a signal that nobody sent"),
-            _ if self.peak_kib > RESIDENT_KIB => Some("too much memory"),
+            _ if self.stopped => Some(Trouble::Hang),
+            (_, Some(SIGXCPU)) => Some(Trouble::TimeOut),
+            (Some(101), _) => Some(Trouble::Panic),
+            _ if panicked => Some(Trouble::Panic),
+            (_, Some(_)) => Some(Trouble::Abort),
+            _ if self.peak_kib > RESIDENT_KIB => Some(Trouble::Memory),
             (Some(0), _) => None,
-            (Some(1..=3), _) if self.explains() => None,
-            _ => Some("an unexplained exit code"),
+            (Some(1..=3), _) if !written || self.explains() => None,
+            (Some(130), _) => None,
+            _ => Some(Trouble::Code),
         }
     }
 

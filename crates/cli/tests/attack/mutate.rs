@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::generator::Generator;
 
 /// Numbers at the edges of the types and limits that a number may meet.
-const NUMBERS: [&str; 30] = [
+pub const NUMBERS: [&str; 30] = [
     "0",
     "1",
     "-1",
@@ -40,7 +40,7 @@ const NUMBERS: [&str; 30] = [
 /// Numbers that some field takes in and some reader of it cannot.
 const EDGES: [&str; 6] = ["0", "-1", "9223372036854775807", "9223372036854775808", "18446744073709551615", "1e308"];
 /// Words that are no name of anything, or of something else.
-const WORDS: [&str; 16] = [
+pub const WORDS: [&str; 16] = [
     "",
     " ",
     "?",

