@@ -240,6 +240,22 @@ def work():
         print(json.dumps(report), flush=True)
 
 
+def run_plain(seed):
+    """Runs a program plain alone."""
+    program = Program(seed)
+    side = Side(program, program.model)
+    for n in range(program.steps):
+        side.step(n)
+
+
+def plain_crashes(seed, limit):
+    """Whether the process of the plain program is ended by a signal."""
+    try:
+        return subprocess.run([sys.executable, __file__, str(seed), "--plain"], timeout=limit, capture_output=True, check=False).returncode < 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None, seconds=float("inf")):
     """Runs each program in a separate process, within a time limit; starts none after `seconds`. Returns their reports."""
     waiting, reports, end = queue.SimpleQueue(), [], time.monotonic() + seconds
@@ -266,7 +282,7 @@ def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None, second
             if line:
                 report = json.loads(line)
             else:
-                result = "hang" if late else "crash"
+                result = "hang" if late else "plain crashed" if plain_crashes(seed, limit) else "crash"
                 report = report_of(seed, result, f"over {limit} s" if late else "the process ended")
                 worker = start()
             reports.append(report)
@@ -288,7 +304,7 @@ def table(reports):
             ("with something offloaded", sum(report["fetched"] > 0 for report in reports)),
             ("with something dropped", sum(report["dropped"] > 0 for report in reports)),
             ("with signs alone", sum(report["masked"] > 0 for report in reports))]  # fmt: skip
-    for result in ("equal", "plain raised", "does not fit", "no plan", "not the same twice", "asked late", *FAILURES):
+    for result in ("equal", "plain raised", "plain crashed", "does not fit", "no plan", "not the same twice", "asked late", *FAILURES):
         rows.append((result, sum(report["result"] == result for report in reports)))
     return "\n".join(f"{name:26} {count:7}" for name, count in rows)
 
@@ -302,10 +318,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no program after so long")
     parser.add_argument("--reports", type=Path, metavar="FILE", help="append a JSON line for each program, and leave out the programs that are there")
     parser.add_argument("--shrink", action="store_true", help="makes one program that fails smaller")
+    parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         return work()
+    if options.plain:
+        return run_plain(options.first)
     if options.first is None:
         parser.error("give the first and the last number")
     if options.shrink:
