@@ -370,6 +370,15 @@ def test_a_layer_whose_weights_cannot_be_had_is_refused(tmp_path, operator, comm
     assert tightfit(tmp_path, "plan", "net.onnx", "--batch", "2", "--assume").returncode == 0
 
 
+@pytest.mark.parametrize("batch", [-1, 0, "N", 4])
+def test_any_mini_batch_is_replaced(tmp_path, batch):
+    model, _ = written(tmp_path, [plain(), *tail()], [w("w", *F)], batch)
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = -1
+    onnx.save(model, tmp_path / "net.onnx")
+    run = tightfit(tmp_path, "plan", "net.onnx", "--batch", "6", "--assume", "--training")
+    assert run.returncode == 0 and "mini-batch 6" in run.stdout, run.stderr
+
+
 def shared(folder):
     """A convolution that is used twice, followed by a batch normalization that is used twice."""
     nodes = [

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use tightfit_conv::candidate::Candidates;
 use tightfit_conv::{Algorithm, Backend, Candidate, Configuration, DivisionCost, Layout, Notes, Problem, Types};
 use tightfit_cuda::{CudaBackend, Options};
-use tightfit_network::{Builder, Filters, Layer, LayerKind, Network, Shape, Window};
+use tightfit_network::{Builder, Filters, Layer, LayerKind, Network, Rule, Sgd, Shape, Window};
 use tightfit_plan::step::Cost;
 use tightfit_plan::{
     ALIGNMENT, Action, Algorithms, Block, BlockId, Budgets, Checked, CostModel, Fronts, Holding, Instruction, Mode,
@@ -337,6 +337,88 @@ fn a_step_is_one_graph_and_each_meeting_with_a_copy_cuts_it() {
         let [graphs, launches] = ["cuGraphInstantiateWithFlags", "cuGraphLaunch"].map(|name| mocks.calls(name));
         assert_eq!((launches, graphs > 1), (3 * graphs, is_cut), "{policy}: {graphs} graphs");
     }
+}
+
+/// Forward passes alone, under every policy and with everything resident.
+fn predictions_agree(options: &Options) {
+    for network in [fork_and_join(), residual(), dense()] {
+        let workload = Workload::new(&network, BATCH, Types::F32, Mode::Inference).unwrap();
+        let kernels = kernels(&workload, options);
+        let resident = for_cuda(
+            &workload,
+            everything_resident(&workload, "direct", BATCH),
+            options,
+            Division::MicroBatches(BATCH),
+        );
+        let budgets = Budgets { device: resident.device_bytes, host: resident.host_bytes };
+        let resident = Checked::new(&workload.lower().unwrap().step, resident, budgets).unwrap();
+        let predicted = |schedule: &Checked, graph| {
+            let machine = CudaMachine::open(options, Modes { graph, ..Modes::default() }).unwrap();
+            let mut engine = Engine::new(&workload, schedule, machine, Solver::default(), Poison::Freed).unwrap();
+            let bits = (0..3).map(|step| batch(&workload, step)).map(|(samples, labels)| {
+                engine.step(&samples, &labels).unwrap();
+                engine.probabilities().unwrap().into_iter().map(f32::to_bits).collect()
+            });
+            bits.collect::<Vec<Vec<u32>>>()
+        };
+        let want = predicted(&resident, false);
+        for policy in Policy::ALL {
+            let plan = plan_of(&workload, &kernels, policy);
+            // In the least memory, optimal moves maps that are read again going forward.
+            let moves = policy == Policy::Optimal || plan.offloaded == Bytes::ZERO;
+            assert!(moves && plan.peak <= resident.device_bytes, "{policy}");
+            for graph in [false, true] {
+                assert!(predicted(&plan.schedule, graph) == want, "{} under {policy}, graph {graph}", network.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn forward_passes_predict_alike_under_every_policy() {
+    let mocks = Mocks::new();
+    predictions_agree(&mocks.options());
+    mocks.assert_nothing_left("predicting");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn forward_passes_predict_alike_on_a_gpu_under_every_policy() {
+    predictions_agree(&Options::default());
+}
+
+/// Steps of a solver without momentum, with memory for it and without.
+fn without_momentum(options: &Options, types: Types) {
+    let network = residual();
+    let with = Workload::new(&network, BATCH, types, Mode::Training).unwrap();
+    let without = with.clone().with_momentum(false);
+    let solver = Solver { rule: Rule::Sgd(Sgd { momentum: 0.0, ..Sgd::default() }), ..Solver::default() };
+    let kernels = kernels(&with, options);
+    let steps = [&with, &without].map(|workload| {
+        let plan = plan_of(workload, &kernels, Policy::VdnnAll);
+        let machine = CudaMachine::open(options, Modes::default()).unwrap();
+        let mut engine = Engine::new(workload, &plan.schedule, machine, solver, Poison::Nothing).unwrap();
+        let losses = (0..3)
+            .map(|step| batch(workload, step))
+            .map(|(samples, labels)| engine.step(&samples, &labels).unwrap().loss.to_bits());
+        (losses.collect::<Vec<u64>>(), engine.learned().unwrap(), plan.peak)
+    });
+    let [full, less] = steps;
+    assert!((&full.0, &full.1) == (&less.0, &less.1), "{types}");
+    assert!(less.2 < full.2, "{types}");
+}
+
+#[test]
+fn without_momentum_it_learns_the_same_in_less_memory() {
+    let mocks = Mocks::new();
+    [Types::F32, Types::F16F32].into_iter().for_each(|types| without_momentum(&mocks.options(), types));
+    mocks.assert_nothing_left("training");
+}
+
+#[test]
+#[ignore = "needs a CUDA device"]
+fn without_momentum_a_gpu_learns_the_same_in_less_memory() {
+    [Types::F32, Types::F16F32].into_iter().for_each(|types| without_momentum(&Options::default(), types));
 }
 
 #[test]
