@@ -240,6 +240,7 @@ print("equal", len(plain[1]), plain == ample, plain[1] == tight[1])
 """
 
 
+@pytest.mark.long
 def test_a_model_with_far_more_bytes_than_it_needs_is_compiled_as_by_pytorch_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
     monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
