@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import operators
+from . import operators, properties
 from .moves import course, course_back
 
 if TYPE_CHECKING:
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Buffers", "is_library", "lay_out_as_saved"]
 
 
-# Operations with a rule of Inductor that may call a library.
-_LIBRARY = ("_int_mm", "_scaled_mm", "addmm", "baddbmm", "bmm", "convolution", "mm")
-
-
 def is_library(target: Any) -> bool:
     """Whether Inductor calls a library for an operation. It generates code for all others."""
     from torch._inductor import lowering
 
-    return target not in lowering.lowerings or target in lowering.fallbacks or getattr(target, "__name__", "").split(".")[0] in _LIBRARY
+    # Inductor has other rules for the last group, which call libraries.
+    return target not in lowering.lowerings or target in lowering.fallbacks or properties.name_of(target) in ("convolution", *properties.PRODUCTS)
 
 
 @functools.cache
@@ -74,7 +71,7 @@ class Buffers:
     copies
         The copies of offloaded values.
     is_sound
-        Whether the copies alone read host memory, since no other reader would wait for them, and each value is held until the copy of it has ended.
+        Whether the copies alone read host memory, since no other reader would wait for them, and whether each value is held until its copy has ended.
     """
 
     def __init__(self, graph: Any, extra: dict[str, int]) -> None:
@@ -100,12 +97,16 @@ class Buffers:
         made = {buffer: copy.of for copy in self.copies for buffer in copy.buffers}
         host = {buffer for buffer, of in made.items() if of in ("offload", "release")}
         host |= {read for copy in self.copies if copy.of == "prefetch" for read in copy.reads}
-        read_apart = any(read.name in host for node in self.nodes if node not in ours for read in node.read_writes.reads)
+        if any(read.name in host for node in self.nodes if node not in ours for read in node.read_writes.reads):
+            return False
         source = {buffer: copy.reads for copy in self.copies if copy.of == "offload" for buffer in copy.buffers}
-        return not read_apart and all(
-            {read for read in copy.reads if read not in source} == {read for name in copy.reads for read in source.get(name, ())}
-            for copy in self.copies if copy.of == "release"
-        ) and all(made.get(copy.reads[0]) == "prefetch" for copy in self.copies if copy.of == "wait")  # fmt: skip
+        for copy in self.copies:
+            copied = {read for name in copy.reads for read in source.get(name, ())}
+            if copy.of == "release" and copied != {read for read in copy.reads if read not in source}:
+                return False
+            if copy.of == "wait" and made.get(copy.reads[0]) != "prefetch":
+                return False
+        return True
 
     def place(self, divider: Divider) -> int:
         """Places the copies so that they run at the same time as kernels, within the room. Returns the bytes at the peak."""
@@ -238,7 +239,7 @@ def _known(node: Any, of: dict[str, Any]) -> Any:
     """The entry of the graph's node that a kernel of a library computes, by the node's name; None without an entry."""
     kernel = getattr(node, "node", None)
     if type(kernel).__name__ == "MultiOutput":
-        # A result of a kernel, which is a node of its own.
+        # Inductor has a node for each result of a kernel. Only the call itself has the entry.
         return None
     # Several kernels may come from one node, such as a convolution and the addition of its bias. Then they have no `origin_node`.
     source = getattr(kernel, "fx_node", None) or getattr(kernel, "origin_node", None)

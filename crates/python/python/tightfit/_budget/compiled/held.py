@@ -158,10 +158,9 @@ class Held:
         identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.calls, terms.later, terms.gradients, offloads)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
-            if self.kept.plans.get(f"{key} {terms.outside}", {}).get("is_free"):
-                # As an earlier process found.
-                raise private.Enough
-            run = private.compile_with(inner, plan, graph, inputs, settings)
+            # An earlier process may have found that PyTorch compiles the graph alone.
+            is_free = self.kept.plans.get(_place(key, terms), {}).get("is_free")
+            run = private.compile_with(inner, None if is_free else plan, graph, inputs, settings)
         except private.Enough:
             run = private.compile_with(inner, None, graph, inputs, settings)
         except DoesNotFit as error:
@@ -205,7 +204,7 @@ class Held:
         parts = self.parts
         assert parts is not None
         terms.gradients = part.later_gradients
-        place = f"{key} {terms.outside}"
+        place = _place(key, terms)
         if not parts.reads and (terms.share is not None or place not in self.kept.later):
             parts.reads = [read(one, inner, self.kernels, settings, terms.offloads) for one in part.rest]
         if terms.share is not None:
@@ -221,7 +220,7 @@ class Held:
 
     def _numbers(self, key: str, plan: Plan, terms: Terms) -> tuple[Planned | None, bool]:
         """The plan of a graph in numbers, and whether an earlier process made it and PyTorch's caches held the graph."""
-        place = f"{key} {terms.outside}"
+        place = _place(key, terms)
         if plan.planned is not None:
             self.kept.plans[place] = {**asdict(plan.planned), "saved": [], "seconds": 0.0, "budget": terms.budget}
             return plan.planned, False
@@ -417,6 +416,11 @@ def _optimizers(trained: list[Any] | None) -> Optimizers | None:
             if trained is None or any(id(parameter) in mine for group in one.param_groups for parameter in group["params"]):
                 found.append(one)
     return Optimizers(found) if found else None
+
+
+def _place(key: str, terms: Terms) -> str:
+    """The key under which the plan of a graph is kept."""
+    return f"{key} {terms.outside}"
 
 
 def _key(graph: fx.GraphModule, inputs: Sequence[Any], budget: str, inner: str) -> str:

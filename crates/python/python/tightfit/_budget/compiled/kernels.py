@@ -26,10 +26,8 @@ __all__ = ["Kernels"]
 
 # Timed runs of a kernel, whose shortest counts, and the most kernels that are timed for a graph. The slowest by estimate come first.
 _RUNS, _KERNELS = 3, 64
-# Integer operands of more elements are indices. Made-up indices would all write to one place, which may take a thousand times as long.
+# Integer operands with more elements are indices. Made-up indices would all name one place, and writes to it take up to a thousand times longer.
 _INDICES = 16
-# Matrix products use a workspace that is allocated once.
-_NO_EXTRA = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
 
 
 class Kernels:
@@ -78,7 +76,8 @@ class Kernels:
         keys = [_key(node) for node in nodes]
         if self.on_gpu:
             unknown = ((key, node) for key, node in zip(keys, nodes, strict=True) if key not in self.kept.extra and _is_measured(node))
-            first = {key: node for key, node in unknown if _name(node) not in _NO_EXTRA}
+            # Matrix products use a workspace that is allocated once.
+            first = {key: node for key, node in unknown if properties.name_of(node.target) not in properties.PRODUCTS}
             for key in sorted(first, key=lambda key: -self._estimated(first[key]))[:_KERNELS]:
                 try:
                     self._measured(first[key], 0)
@@ -126,10 +125,6 @@ def _is_measured(node: fx.Node) -> bool:
     values = (_value(one) for one in node.all_input_nodes)
     indices = (one for one in values if isinstance(one, Tensor) and not one.is_floating_point() and not one.is_complex())
     return is_library(node.target) and all(properties.elements(one) <= _INDICES for one in indices)
-
-
-def _name(node: fx.Node) -> str:
-    return getattr(node.target, "__name__", str(node.target)).split(".")[0]
 
 
 def _value(one: Any) -> Any:

@@ -177,16 +177,14 @@ def _kind(node: fx.Node, types: Any) -> str:
         # A fused reduction may have several results, such as variance and mean.
         made = node.args[0]
         return "part" if isinstance(made, fx.Node) and not types.is_fusible(made) else "fused"
-    if types.is_view(node) or getattr(node.target, "__name__", "").split(".")[0] in ("detach", "alias"):
+    name = properties.name_of(node.target)
+    if types.is_view(node) or name in ("detach", "alias"):
         return "view"
     if types.is_fusible(node) and not types.is_compute_intensive(node):
-        name = getattr(node.target, "__name__", "").split(".")[0]
         if isinstance(value, list | tuple):
             return "none"
         return "reduction" if name in properties.REDUCTIONS else "fused"
-    if getattr(node.target, "__name__", "").split(".")[0] in (*properties.OF_SEEDS, *properties.POINTWISE):
-        return "fused"
-    return "kernel"
+    return "fused" if name in (*properties.OF_SEEDS, *properties.POINTWISE) else "kernel"
 
 
 def _bytes(node: fx.Node) -> int:

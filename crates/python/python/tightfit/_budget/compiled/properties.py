@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["OF_SEEDS", "POINTWISE", "REDUCTIONS", "changed", "elements", "is_apart", "is_drawn", "is_random", "may_be_saved", "may_rerun"]
+__all__ = ["OF_SEEDS", "POINTWISE", "PRODUCTS", "REDUCTIONS", "changed", "elements", "is_apart", "is_drawn", "is_random", "may_be_saved", "may_rerun", "name_of"]
 
 # Operations that draw seeds. Inductor computes random numbers from a seed, so they can be recomputed.
 _SEEDS = ("inductor_seed", "inductor_seeds")
@@ -16,14 +16,21 @@ _SEEDS = ("inductor_seed", "inductor_seeds")
 OF_SEEDS = ("inductor_random", "inductor_randint", "inductor_lookup_seed")
 # The most elements that one block of a kernel reduces.
 _ROW = 1 << 16
-# Operations that Inductor fuses, beside those that PyTorch's partitioner knows as fusible.
+# Operations that Inductor fuses although PyTorch's partitioner does not know them as fusible.
 POINTWISE = ("constant_pad_nd", "copy", "fma", "select_scatter", "slice_scatter")
+# Matrix products.
+PRODUCTS = ("_int_mm", "_scaled_mm", "addmm", "baddbmm", "bmm", "mm")
 REDUCTIONS = ("sum", "mean", "amax", "amin", "var", "var_mean", "argmax", "any", "std")
+
+
+def name_of(target: Any) -> str:
+    """The name of an operation without its overload; nothing for inputs and outputs."""
+    return str(getattr(target, "__name__", "")).split(".")[0]
 
 
 def is_random(node: fx.Node) -> bool:
     """Whether an operation draws random numbers, so that its result differs when it runs again."""
-    name = getattr(node.target, "__name__", str(node.target)).split(".")[0]
+    name = name_of(node.target)
     if name in OF_SEEDS:
         return False
     return name in _SEEDS or torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
@@ -31,7 +38,7 @@ def is_random(node: fx.Node) -> bool:
 
 def is_drawn(node: fx.Node) -> bool:
     """Whether an operation computes random numbers from a seed."""
-    return getattr(node.target, "__name__", "").split(".")[0] in ("inductor_random", "inductor_randint")
+    return name_of(node.target) in ("inductor_random", "inductor_randint")
 
 
 def may_be_saved(value: Any) -> bool:
@@ -50,7 +57,7 @@ def changed(joint: fx.Graph, output: fx.Node) -> set[fx.Node]:
 def is_apart(node: fx.Node) -> bool:
     """Whether a reduction is over more than the elements of a row. Inductor then computes what reads the result in another kernel."""
     made = node.args[0] if node.target is operator.getitem and node.args and isinstance(node.args[0], fx.Node) else node
-    if getattr(made.target, "__name__", "").split(".")[0] not in REDUCTIONS or not made.args or not isinstance(made.args[0], fx.Node):
+    if name_of(made.target) not in REDUCTIONS or not made.args or not isinstance(made.args[0], fx.Node):
         return False
     value = made.args[0].meta.get("val")
     if not isinstance(value, torch.Tensor) or not value.dim():
@@ -74,7 +81,7 @@ def may_rerun(node: fx.Node) -> bool:
     if target is operator.getitem or not isinstance(target, torch._ops.OpOverload):
         # Arithmetic on sizes may run again; higher-order operations may not.
         return target is operator.getitem or getattr(target, "__module__", "") in ("_operator", "math")
-    if getattr(target, "__name__", "").split(".")[0] in OF_SEEDS:
+    if name_of(target) in OF_SEEDS:
         return True
     return target.namespace in ("aten", "prims") and not target._schema.is_mutable
 

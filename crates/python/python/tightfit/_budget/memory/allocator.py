@@ -68,9 +68,9 @@ class Cap:
     """
 
     def __init__(self) -> None:
-        # The bytes that may be reserved without consequences, and the bytes beyond which an allocation fails; None before and between plans.
+        # The bytes that may be reserved without consequences; None before and between plans. Beyond the allowed bytes, an allocation fails.
         self.limit: int | None = None
-        self.allowed: int | None = None
+        self.allowed = 0
         # The least limit, since passes stayed crowded after `begin` had reported it.
         self.least = 0
         self.has_reported = self.is_given_up = False
@@ -100,7 +100,7 @@ class Cap:
             if torch.backends.cudnn.benchmark:
                 enforce(needed + needed // _MORE, device, self)
             return False
-        if self.limit is None or self.allowed is None:
+        if self.limit is None:
             torch.cuda.empty_cache()
             self.recent.clear()
             self.limit = max(self.least, needed + room_for_gaps(needed))
@@ -126,7 +126,7 @@ class Cap:
 
     def lift(self) -> None:
         """Lets the allocator take what it needs."""
-        self.limit = self.allowed = None
+        self.limit = None
         release(self)
 
 
