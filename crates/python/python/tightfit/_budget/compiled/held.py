@@ -179,7 +179,7 @@ class Held:
         is_new = key not in self.graphs
         one = self.graphs.setdefault(key, _Graph(key))
         one.plan = plan
-        one.planned, one.is_kept = self._numbers(key, plan, terms)
+        one.planned = self._numbers(key, plan, terms)
         if one.planned is not None:
             if self.share is not None:
                 self.budget = terms.budget if self.budget == UNLIMITED else max(self.budget, terms.budget)
@@ -218,21 +218,21 @@ class Held:
         terms.later = None if part.is_last else self.kept.later[place]
         return parts
 
-    def _numbers(self, key: str, plan: Plan, terms: Terms) -> tuple[Planned | None, bool]:
-        """The plan of a graph in numbers, and whether an earlier process made it and PyTorch's caches held the graph."""
+    def _numbers(self, key: str, plan: Plan, terms: Terms) -> Planned | None:
+        """The plan of a graph in numbers; an earlier process made it if PyTorch's caches held the graph."""
         place = _place(key, terms)
         if plan.planned is not None:
             self.kept.plans[place] = {**asdict(plan.planned), "saved": [], "seconds": 0.0, "budget": terms.budget}
-            return plan.planned, False
+            return plan.planned
         found = dict(self.kept.plans.get(place, {}))
         budget = found.pop("budget", 0)
         try:
             planned = Planned(**found)
         except TypeError:
             # Unknown, or written by another version.
-            return None, True
+            return None
         terms.budget = budget
-        return planned, True
+        return planned
 
     @property
     def planned(self) -> list[Planned]:
@@ -241,7 +241,6 @@ class Held:
 
     def called(self, one: _Graph) -> None:
         """Called before each call of a graph: checks the peak of the steps so far."""
-        one.calls += 1
         if self.steps > _LOOKED or not torch.is_grad_enabled():
             return
         if self.is_backward:
@@ -331,19 +330,16 @@ class _Graph:
 
     Attributes
     ----------
-    is_kept
-        Whether an earlier process planned it.
     waiting, at_once
         Calls of this step so far, and the most of any step, before the backward pass.
     """
 
     plan: Plan
     planned: Planned | None
-    is_kept: bool
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.calls = self.waiting = 0
+        self.waiting = 0
         self.at_once = 1
 
     @property
