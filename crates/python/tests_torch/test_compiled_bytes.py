@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+import torch._functorch.aot_autograd as aot_autograd
 from fit_models import Dense, Efficient, Mobile, Resnet, Vae, Vit, image
 from fit_support import default_loss, train
 from tightfit._budget.compiled import plan
@@ -75,7 +76,11 @@ def test_a_division_that_inductor_needs_more_bytes_for_is_replaced(seen, monkeyp
     # All that PyTorch's own division needs by computation, and Inductor needs more.
     monkeypatch.setattr(plan, "_SPARE", 0.0)
     seen.scale = 1.3
+    traced = []
+    own = aot_autograd.aot_stage1_graph_capture
+    monkeypatch.setattr(aot_autograd, "aot_stage1_graph_capture", lambda *args: traced.append(args) or own(*args))
     net = compiled(model, "100%")
     gradients, _, _ = train(net, 2, x)
     assert all(torch.allclose(*pair, atol=1e-4) for step in zip(expected, gradients, strict=True) for pair in zip(*step, strict=True))
     assert [one[3] for one in seen[-2:]] == [True, True] and any(not kept for *_, kept in seen), seen
+    assert len(traced) == 1

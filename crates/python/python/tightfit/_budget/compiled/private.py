@@ -22,6 +22,7 @@ from .buffers import Buffers, lay_out_as_saved
 from .cut import minimum_cut
 from .divider import Divider
 from .graph import Graph, Pass, Rates, Value
+from .joint import Ended, divided_again
 
 __all__ = [
     "Divisions", "Enough", "Lacking", "compile_errors", "compile_with", "compiled_by", "compiled_module", "keep_busy", "nothing_again", "options_of", "partition", "pass_to", "read",
@@ -202,18 +203,11 @@ def _bytes(node: fx.Node) -> int:
 # Inductor's buffers.
 
 
-class _Ended(BaseException):
-    """Ends a compilation: its division is replaced, or ``error`` is raised. It is no `Exception`, which PyTorch would wrap or suppress."""
-
-    def __init__(self, error: Exception | None) -> None:
-        self.error = error
-
-
 @contextmanager
 def _observed(divider: Divider) -> Iterator[None]:
     """Passes the peak bytes of each graph's buffers to ``divider.keeps``, once Inductor has fused and ordered them and before it generates code.
 
-    If it returns False or raises an error, the compilation ends with `_Ended`. Otherwise the copies of offloaded values get their places in the
+    If it returns False or raises an error, the compilation ends with `Ended`. Otherwise the copies of offloaded values get their places in the
     order. Both graphs are compiled at once; PyTorch otherwise compiles the backward graph in the first backward pass.
     """
     try:
@@ -245,13 +239,13 @@ def _observed(divider: Divider) -> Iterator[None]:
             elif kept and buffers.copies:
                 divider.reaches(bool(graph.is_backward), buffers.place(divider))
         except Exception as error:
-            raise _Ended(error) from error
+            raise Ended(error) from error
         if not kept:
-            raise _Ended(None)
+            raise Ended(None)
 
     GraphLowering._update_scheduler = update
     try:
-        with config.patch(force_non_lazy_backward_lowering=True):
+        with config.patch(force_non_lazy_backward_lowering=True), divided_again():
             yield
     finally:
         GraphLowering._update_scheduler = own
@@ -355,7 +349,7 @@ def _inductor(divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[A
                 if torch.is_grad_enabled():
                     own["allow_buffer_reuse"] = False
                 return compile_fx(graph, inputs, config_patches={**settings, **own})  # type: ignore[no-any-return]
-        except _Ended as ended:
+        except Ended as ended:
             if ended.error is not None:
                 raise ended.error from None
 

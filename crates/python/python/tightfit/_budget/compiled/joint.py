@@ -1,0 +1,76 @@
+"""Divides a joint graph until a division is kept. It is traced once, and Inductor's passes over it run once.
+
+Like `private.py`, this uses private interfaces of PyTorch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import fx
+
+__all__ = ["Ended", "divided_again"]
+
+
+class Ended(BaseException):
+    """Ends the compilation of a division: it is replaced, or ``error`` is raised. It is no `Exception`, which PyTorch would wrap or suppress."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+
+@contextmanager
+def divided_again() -> Iterator[None]:
+    """Begins again with the same joint graph when `Ended` is raised without an error. Graphs for which that is not possible pass it on."""
+    try:
+        from torch._functorch._aot_autograd import graph_compile
+        from torch._inductor import compile_fx
+
+        own, own_passes = graph_compile.aot_stage2_autograd, compile_fx._recursive_joint_graph_passes
+    except (ImportError, AttributeError):
+        # Other versions trace the graph again.
+        yield
+        return
+    made: list[fx.GraphModule] = []
+
+    def passes(module: fx.GraphModule, *args: Any, **others: Any) -> fx.GraphModule:
+        if not made:
+            made.append(_copy(own_passes(module, *args, **others)))
+        return _copy(made[0])
+
+    def divide(state: Any, capture: Any) -> Any:
+        meta, joint = state.fw_metadata, capture.graph_module
+        nested = any(isinstance(child, fx.GraphModule) for child in joint.children())
+        if nested or capture.maybe_subclass_meta is not None or meta.tokens or meta.num_backward_tokens:
+            # Dividing changes more than the graph.
+            return own(state, capture)
+        known = {name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in vars(meta).items()}
+        made.clear()
+        compile_fx._recursive_joint_graph_passes = passes
+        try:
+            while True:
+                capture.graph_module = _copy(joint)
+                try:
+                    return own(state, capture)
+                except Ended as ended:
+                    if ended.error is not None:
+                        raise
+                vars(meta).update({name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in known.items()})
+        finally:
+            compile_fx._recursive_joint_graph_passes = own_passes
+
+    graph_compile.aot_stage2_autograd = divide
+    try:
+        yield
+    finally:
+        graph_compile.aot_stage2_autograd = own
+
+
+def _copy(module: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph that shares its tensors."""
+    copied = fx.GraphModule(module, copy.deepcopy(module.graph))
+    copied.meta = dict(module.meta)
+    return copied
