@@ -210,24 +210,27 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             self.pass(slot);
             return Some(());
         }
-        for touch in model.touches[at].iter().filter(|touch| touch.reads) {
+        let touches = &model.touches[at];
+        for touch in touches.iter().filter(|touch| touch.comes && touch.reads) {
             if !self.trace.is_present(touch.tensor()) {
                 self.restore(touch.tensor(), at, decisions)?;
             }
         }
-        for touch in &model.touches[at] {
-            self.appear(touch.tensor());
+        for touch in touches {
+            if touch.comes {
+                self.appear(touch.tensor());
+            }
             if touch.writes {
                 self.trace.set_on_host(touch.tensor(), None);
             }
         }
         self.run(at, at, false, decisions);
-        for touch in &model.touches[at] {
+        for touch in touches {
             if touch.writes && !touch.dies {
                 self.copy_ahead(touch.tensor(), at, decisions);
             }
         }
-        for touch in &model.touches[at] {
+        for touch in touches {
             match touch.interval().map(|interval| decisions.intervals[interval]) {
                 _ if touch.dies => self.leave(touch.tensor()),
                 Some(Choice::Move) => self.move_out(touch.tensor()),
@@ -294,7 +297,7 @@ impl<'m, 'a> Evaluator<'m, 'a> {
             }
             sums.now = sums.now.max(end);
             self.trace.unqueue(0);
-            self.leave(tensor);
+            self.leave(tensor as usize);
         }
     }
 

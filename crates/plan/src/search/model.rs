@@ -46,16 +46,20 @@ pub(super) struct IdleInterval {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch {
     tensor: u32,
+    /// The interval that begins here, or [`NO_INTERVAL`].
+    interval: u32,
+    /// Whether it may be away before.
+    pub(super) comes: bool,
     /// Whether its content must be there.
     pub(super) reads: bool,
     /// Whether its content changes.
     pub(super) writes: bool,
-    /// The interval that begins here; `None` if the next operation uses it too, or if its content is never needed again
-    /// before it is overwritten.
-    interval: Option<u32>,
     /// Whether its bytes are free from here on until it is written again.
     pub(super) dies: bool,
 }
+
+/// The next operation uses the tensor too, or its content is never needed again before it is overwritten.
+const NO_INTERVAL: u32 = u32::MAX;
 
 impl Touch {
     pub(super) fn tensor(&self) -> usize {
@@ -63,7 +67,12 @@ impl Touch {
     }
 
     pub(super) fn interval(&self) -> Option<usize> {
-        self.interval.map(|interval| interval as usize)
+        (self.interval != NO_INTERVAL).then_some(self.interval as usize)
+    }
+
+    /// Whether the tensor comes, goes or changes.
+    fn is_change(&self) -> bool {
+        self.comes || self.writes || self.dies || self.interval != NO_INTERVAL
     }
 }
 
@@ -85,8 +94,10 @@ pub(super) struct Point {
 /// Everything that the search and the bound know of a step.
 pub(super) struct Model<'a> {
     pub(super) drafter: &'a Drafter<'a>,
-    /// For each operation: its uses of managed tensors, each tensor once.
+    /// For each operation: its uses of managed tensors that come, go or change, each tensor once.
     pub(super) touches: Lists<Touch>,
+    /// For each operation: bytes of the managed tensors that it uses.
+    used: Vec<u64>,
     pub(super) intervals: Vec<IdleInterval>,
     /// For each tensor: whether the search decides about it.
     pub(super) managed: Vec<bool>,
@@ -137,6 +148,7 @@ impl<'a> Model<'a> {
         let mut model = Model {
             drafter,
             touches: Lists::from_iter([]),
+            used: Vec::new(),
             intervals: Vec::new(),
             managed,
             bytes,
@@ -182,6 +194,9 @@ impl<'a> Model<'a> {
                 }
             }
         }
+        let used = |touches: &Vec<Touch>| touches.iter().map(|touch| model.bytes[touch.tensor()]).sum();
+        model.used = touches.iter().map(used).collect();
+        touches.iter_mut().for_each(|touches| touches.retain(Touch::is_change));
         model.touches = touches.into_iter().collect();
         model.drop_dead_ends();
         let costs = drafter.costs;
@@ -218,6 +233,8 @@ impl<'a> Model<'a> {
         let count = self.points.len();
         // The operations that compute the content so far; `None` if it cannot be recomputed.
         let mut producers: Option<Vec<usize>> = None;
+        // Whether it has certainly been on the device since its last use.
+        let mut stays = false;
         let mut written = uses.first().map_or(0, |first| first.0);
         for (place, &(at, reads, writes)) in uses.iter().enumerate() {
             if writes {
@@ -230,7 +247,7 @@ impl<'a> Model<'a> {
             }
             let next = uses.get(place + 1);
             let is_needed = next.is_some_and(|next| next.1);
-            let mut interval = None;
+            let (comes, mut interval) = (!stays, NO_INTERVAL);
             if next.is_none() || (is_needed && next.is_some_and(|next| next.0 > at + 1)) {
                 let to = next.map_or(count, |next| next.0);
                 let mut producers = producers.clone().unwrap_or_default();
@@ -238,14 +255,15 @@ impl<'a> Model<'a> {
                     producers.clear();
                 }
                 let bytes = self.bytes[tensor];
-                interval = Some(self.intervals.len() as u32);
+                interval = self.intervals.len() as u32;
                 self.by_tensor[tensor].push(self.intervals.len());
                 let is_tail = next.is_none();
                 let until = if is_tail { self.latest(&producers, tensor, at) } else { to };
                 self.intervals.push(IdleInterval { tensor, from: at, written, to, is_tail, producers, until, bytes });
             }
             let dies = !is_needed;
-            touches[at].push(Touch { tensor: tensor as u32, reads, writes, interval, dies });
+            stays = interval == NO_INTERVAL && !dies;
+            touches[at].push(Touch { tensor: tensor as u32, interval, comes, reads, writes, dies });
         }
     }
 
@@ -356,7 +374,7 @@ impl<'a> Model<'a> {
 
     /// Bytes of managed tensors that an operation uses.
     pub(super) fn used(&self, at: usize) -> u64 {
-        self.touches[at].iter().map(|touch| self.bytes[touch.tensor()]).sum()
+        self.used[at]
     }
 
     /// The least time of a rerun of these operations.
@@ -442,16 +460,9 @@ pub(super) struct Slot {
 /// The slots of all operations, in order.
 fn slots(model: &Model<'_>) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
-    // For each tensor: whether it has certainly been on the device since its last use.
-    let mut stays = vec![false; model.managed.len()];
     for (at, (touches, points)) in model.touches.iter().zip(model.points.iter()).enumerate() {
-        let is_there = touches.iter().all(|touch| stays[touch.tensor()]);
-        for touch in touches {
-            stays[touch.tensor()] = touch.interval.is_none() && !touch.dies;
-        }
-        let changes = touches.iter().any(|touch| touch.writes || touch.dies || touch.interval.is_some());
         let (time, needs) = match points {
-            [point] if is_there && !changes => (point.time, model.fixed[at] + point.scratch),
+            [point] if touches.is_empty() => (point.time, model.fixed[at] + point.scratch),
             _ => {
                 slots.push(Slot { from: at, to: at + 1, is_quiet: false, needs: 0, time: 0 });
                 continue;

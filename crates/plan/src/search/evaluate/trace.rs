@@ -50,7 +50,7 @@ pub(super) struct Fetch {
 /// A tensor that leaves once its copy to the host has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaving {
-    pub(super) tensor: usize,
+    pub(super) tensor: u32,
     pub(super) end: u64,
 }
 
@@ -85,14 +85,18 @@ enum Presence {
 /// How to undo a change.
 #[derive(Clone, Copy, Debug)]
 enum Undo {
-    Presence(usize, Presence),
-    Left(usize, usize),
-    OnHost(usize, Option<u64>),
+    Presence(u32, Presence),
+    /// It was there and left, and had left before after this number of moments.
+    Left(u32, Presence, u32),
+    OnHost(u32, u64),
     /// Its position among the leaving tensors.
-    Queued(usize),
+    Queued(u32),
     /// It was taken from this place.
-    Unqueued(usize, Leaving),
+    Unqueued(u32, Leaving),
 }
+
+/// Stands for the end of a copy that does not exist.
+const NO_COPY: u64 = u64::MAX;
 
 /// Lengths and sums before a slot.
 #[derive(Clone, Copy, Debug)]
@@ -116,9 +120,9 @@ pub(super) struct Trace {
     pub(super) fetches: Vec<Fetch>,
     presence: Vec<Presence>,
     /// For each tensor: the number of moments before it last left.
-    left: Vec<usize>,
-    /// For each tensor: when its copy on the host is complete.
-    on_host: Vec<Option<u64>>,
+    left: Vec<u32>,
+    /// For each tensor: when its copy on the host is complete, or [`NO_COPY`].
+    on_host: Vec<u64>,
     /// By the ends of their copies.
     leaving: VecDeque<Leaving>,
     undo: Vec<Undo>,
@@ -135,7 +139,7 @@ impl Trace {
             fetches: Vec::new(),
             presence: vec![Presence::Away; tensors],
             left: vec![0; tensors],
-            on_host: vec![None; tensors],
+            on_host: vec![NO_COPY; tensors],
             leaving: VecDeque::new(),
             undo: Vec::new(),
             marks: Vec::new(),
@@ -170,11 +174,14 @@ impl Trace {
         self.fetches.truncate(mark.fetches as usize);
         for undo in self.undo.drain(mark.undo as usize..).rev() {
             match undo {
-                Undo::Presence(tensor, was) => self.presence[tensor] = was,
-                Undo::Left(tensor, was) => self.left[tensor] = was,
-                Undo::OnHost(tensor, was) => self.on_host[tensor] = was,
-                Undo::Queued(place) => _ = self.leaving.remove(place),
-                Undo::Unqueued(place, leaving) => self.leaving.insert(place, leaving),
+                Undo::Presence(tensor, was) => self.presence[tensor as usize] = was,
+                Undo::Left(tensor, was, left) => {
+                    self.presence[tensor as usize] = was;
+                    self.left[tensor as usize] = left;
+                }
+                Undo::OnHost(tensor, was) => self.on_host[tensor as usize] = was,
+                Undo::Queued(place) => _ = self.leaving.remove(place as usize),
+                Undo::Unqueued(place, leaving) => self.leaving.insert(place as usize, leaving),
             }
         }
     }
@@ -185,25 +192,28 @@ impl Trace {
 
     /// The number of moments before a tensor last left.
     pub(super) fn left(&self, tensor: usize) -> usize {
-        self.left[tensor]
+        self.left[tensor] as usize
     }
 
     pub(super) fn on_host(&self, tensor: usize) -> Option<u64> {
-        self.on_host[tensor]
+        Some(self.on_host[tensor]).filter(|end| *end != NO_COPY)
     }
 
+    #[inline]
     pub(super) fn set_on_host(&mut self, tensor: usize, end: Option<u64>) {
-        if self.on_host[tensor] != end {
-            self.undo.push(Undo::OnHost(tensor, self.on_host[tensor]));
+        let (end, was) = (end.unwrap_or(NO_COPY), self.on_host[tensor]);
+        if was != end {
+            self.undo.push(Undo::OnHost(tensor as u32, was));
             self.on_host[tensor] = end;
         }
     }
 
     /// Records the location of a tensor; returns the previous location.
+    #[inline]
     fn set(&mut self, tensor: usize, presence: Presence) -> Presence {
         let was = std::mem::replace(&mut self.presence[tensor], presence);
         if was != presence {
-            self.undo.push(Undo::Presence(tensor, was));
+            self.undo.push(Undo::Presence(tensor as u32, was));
         }
         was
     }
@@ -215,7 +225,7 @@ impl Trace {
             Presence::Away => self.sums.live += bytes,
             // Its next use came before the copy ended.
             Presence::Leaving => {
-                let place = self.leaving.iter().position(|leaving| leaving.tensor == tensor);
+                let place = self.leaving.iter().position(|leaving| leaving.tensor as usize == tensor);
                 place.into_iter().for_each(|place| self.unqueue(place));
             }
             Presence::There => {}
@@ -224,21 +234,22 @@ impl Trace {
 
     /// Removes a tensor from the device after the last moment; returns whether it was there.
     pub(super) fn leave(&mut self, tensor: usize, bytes: u64) -> bool {
-        let was_there = self.set(tensor, Presence::Away) != Presence::Away;
-        if was_there {
-            self.undo.push(Undo::Left(tensor, self.left[tensor]));
-            self.sums.live -= bytes;
-            self.left[tensor] = self.moments.len();
+        let was = std::mem::replace(&mut self.presence[tensor], Presence::Away);
+        if was == Presence::Away {
+            return false;
         }
-        was_there
+        let left = std::mem::replace(&mut self.left[tensor], self.moments.len() as u32);
+        self.undo.push(Undo::Left(tensor as u32, was, left));
+        self.sums.live -= bytes;
+        true
     }
 
     /// Makes a tensor leave once its copy to the host has ended.
     pub(super) fn leave_after(&mut self, tensor: usize, end: u64) {
         self.set(tensor, Presence::Leaving);
         let place = self.leaving.partition_point(|other| other.end <= end);
-        self.undo.push(Undo::Queued(place));
-        self.leaving.insert(place, Leaving { tensor, end });
+        self.undo.push(Undo::Queued(place as u32));
+        self.leaving.insert(place, Leaving { tensor: tensor as u32, end });
     }
 
     pub(super) fn first_leaving(&self) -> Option<Leaving> {
@@ -248,7 +259,7 @@ impl Trace {
     /// Removes a tensor from the leaving ones.
     pub(super) fn unqueue(&mut self, place: usize) {
         if let Some(leaving) = self.leaving.remove(place) {
-            self.undo.push(Undo::Unqueued(place, leaving));
+            self.undo.push(Undo::Unqueued(place as u32, leaving));
         }
     }
 }
