@@ -64,7 +64,7 @@ class Builder:
         self.read_inside = {(view.storage, view.writes) for view in read_inside}
         self.last_writes = [storage.writes for storage in recorder.storages]
         # The functions that may be called again, and the storages that autograd saves during each call.
-        self.functions = kinds_of(recorder) if recomputes else {}
+        self.functions = kinds_of(recorder.marked, recorder.operations) if recomputes else {}
         self.saved_in: dict[int, set[int]] = {}
         for pack in recorder.packs:
             self.saved_in.setdefault(pack.call, set()).add(pack.view.storage)

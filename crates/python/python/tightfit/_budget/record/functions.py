@@ -8,7 +8,7 @@ recording is never called again. Each call of a pass is checked too: see `noting
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from .rerunnable import may_run_again
 
 if TYPE_CHECKING:
     from .data import Operation
-    from .recorder import Recorder
 
 __all__ = ["CASTING", "CASTS", "CHECKED", "IN_PLACE", "OPENED", "STATISTICS", "Marked", "is_in_place", "kinds_of", "opened"]
 
@@ -82,20 +81,20 @@ def is_in_place(function: Any, kwargs: dict[str, Any] | None) -> bool:
     return bool(kwargs and kwargs.get("inplace")) or name in _IN_PLACE_OPERATORS or (name.endswith("_") and not name.endswith("__"))
 
 
-def kinds_of(recorder: Recorder) -> dict[Any, int]:
+def kinds_of(calls: Sequence[Marked], operations: Sequence[Operation]) -> dict[Any, int]:
     """The functions of a recorded step that may be called again, with the flags of their calls."""
-    operations: dict[int, list[Operation]] = defaultdict(list)
-    for operation in recorder.operations:
+    inside: dict[int, list[Operation]] = defaultdict(list)
+    for operation in operations:
         if operation.call >= 0:
-            operations[operation.call].append(operation)
+            inside[operation.call].append(operation)
     found: dict[Any, int] = {}
     refused: set[Any] = set()
-    for number, marked in enumerate(recorder.marked):
-        if number not in operations:
+    for number, marked in enumerate(calls):
+        if number not in inside:
             continue
         function = marked.function
-        flags = _flags(function, operations[number])
-        if flags and all(_is_same(one, marked, flags) for one in operations[number]):
+        flags = _flags(function, inside[number])
+        if flags and all(_is_same(one, marked, flags) for one in inside[number]):
             found[function] = found.get(function, 0) | flags
         else:
             refused.add(function)
