@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import html
 import math
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
+from typing import NamedTuple
 
 from ._table import text
 
-if TYPE_CHECKING:
-    from ._budget.plan.fitted import Fitted
-
-__all__ = ["PAGE", "memory", "over_time", "planned", "tradeoff"]
+__all__ = ["PAGE", "memory", "over_time", "tradeoff"]
 
 # Narrow, so that a phone can show it whole, with letters of a readable size.
 _WIDTH, _PLOT = 560, 220
@@ -164,14 +159,6 @@ def memory(name: str, plain: Sequence[int], planned: Sequence[int], backward_sta
     labels = "operations of a step", f"live memory, {unit_name}"
     ys = [(mark * unit, f"{mark:g}") for mark in marks]
     return _picture(axes, keys, labels, [(0, "forward pass"), (backward_start, "backward pass")], ys, f"{name}: memory over a step", body)
-
-
-def planned(fitted: Fitted) -> str:
-    """Live bytes over a step, plain and planned; the dashed line is the budget."""
-    data, lives = fitted.step.data, fitted.lives
-    names = [f"{operation['name']} in {data['groups'][operation['group']]['name']}" for operation in lives.operations]
-    budget = fitted.budget if fitted.budget < sys.maxsize else None
-    return memory(str(data["name"]), fitted.decided.plain.live, fitted.outcome.live, lives.backward_start, budget, names)
 
 
 def over_time(title: str, samples: Sequence[tuple[float, int]], budget: int | None) -> str:

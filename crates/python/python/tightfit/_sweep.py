@@ -8,20 +8,48 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ._pictures import PAGE, tradeoff
 from ._table import Table, size, text
 from .errors import BadInput, BudgetTooSmall, FileError
 
-if TYPE_CHECKING:
-    from ._budget.answer import Plan as ModelPlan
-    from .planned import Plan as NetworkPlan
-
-__all__ = ["SHARES", "Sweep", "page", "sweep", "write"]
+__all__ = ["SHARES", "StepPlan", "Sweep", "page", "sweep", "write"]
 
 #: The shares of a sweep by default.
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+
+
+class StepPlan(Protocol):
+    """A plan of a PyTorch model or of a network: the figures that both have."""
+
+    @property
+    def network(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def budget_bytes(self) -> int | None: ...
+    @property
+    def peak(self) -> int: ...
+    @property
+    def needed(self) -> int: ...
+    @property
+    def plain(self) -> int: ...
+    @property
+    def least(self) -> int: ...
+    @property
+    def host(self) -> int: ...
+    @property
+    def overhead(self) -> float: ...
+    @property
+    def gap(self) -> float | None: ...
+    @property
+    def offloaded_bytes(self) -> int: ...
+    @property
+    def recomputed_us(self) -> float: ...
+    def svg(self) -> str: ...
+    def html(self, path: str | os.PathLike[str]) -> None: ...
+    def save(self, path: str | os.PathLike[str]) -> None: ...
 
 
 @dataclass(repr=False)
@@ -46,7 +74,7 @@ class Sweep(Table):
     plain: int
     least: int
     device: str
-    plans: list[tuple[float, ModelPlan | NetworkPlan]]
+    plans: list[tuple[float, StepPlan]]
     refused: float | None = None
     checkpoints: list[tuple[float, float]] = field(default_factory=list)
 
@@ -112,10 +140,10 @@ class Sweep(Table):
 
 
 def sweep(
-    plan: ModelPlan | NetworkPlan,
+    plan: StepPlan,
     shares: Sequence[float],
-    within: Callable[[int], ModelPlan | NetworkPlan],
-    least: Callable[[Sequence[ModelPlan | NetworkPlan]], int],
+    within: Callable[[int], StepPlan],
+    least: Callable[[Sequence[StepPlan]], int],
     checkpoints: Callable[[list[float]], list[float | None]],
     device: str,
 ) -> Sweep:
@@ -137,7 +165,7 @@ def sweep(
     """
     if not shares or min(shares) <= 0 or max(shares) > 10:
         raise BadInput(f"shares={list(shares)!r}: give shares of what plain needs, such as (0.8, 0.6, 0.4)")
-    plans: list[tuple[float, ModelPlan | NetworkPlan]] = []
+    plans: list[tuple[float, StepPlan]] = []
     refused = None
     for share in sorted(set(shares), reverse=True):
         try:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._native import checkpoints
-from .._pictures import planned
 from .._sweep import SHARES, Sweep, page, sweep, write
 from .._table import Table
 from .memory.sizes import UNLIMITED, text
@@ -146,7 +145,7 @@ class Plan(Table):
 
     def svg(self) -> str:
         """Live bytes over the step, plain and planned, as an SVG document; the dashed line is the budget."""
-        return planned(self._fitted)
+        return self._fitted.svg()
 
     def sweep(self, shares: Sequence[float] = SHARES) -> Sweep:
         """What less memory costs: the added time under each of these shares of what plain needs, down to the least budget.

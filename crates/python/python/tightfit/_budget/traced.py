@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .._pictures import over_time, planned
+from .._pictures import over_time
 from .._sweep import page
 from . import trace
 from .eager.running import running
@@ -313,7 +313,7 @@ class Traced:
         note = "" if on_gpu else "<p>On a CPU, no memory is saved: a budget is only rehearsed, and the process holds what is moved.</p>"
         title = " ".join([Path(sys.argv[0] or "python").name, *sys.argv[1:]])
         said = "".join(f"<p>{html.escape(plan.brief(str(plan.step.data['name'])))}.</p>" for plan in plans)
-        return page(title, three, said + note + "".join(f"<div class='wide'>{part}</div>" for part in (measured, *map(planned, plans))))
+        return page(title, three, said + note + "".join(f"<div class='wide'>{part}</div>" for part in (measured, *(plan.svg() for plan in plans))))
 
     # The end.
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..._pictures import memory
 from ..memory.allocator import budget_for
 from ..memory.reservation import InitialReservation
 from ..memory.sizes import UNLIMITED, text
@@ -201,6 +202,13 @@ class Fitted:
         return (
             f"training {name} in {text(self.budget)} (plain needs {text(self.plain)}): {self.does}, about {100 * self.overhead:.1f}% slower, {where}"
         )
+
+    def svg(self) -> str:
+        """Live bytes over the step, plain and planned, as an SVG document; the dashed line is the budget."""
+        data, lives = self.step.data, self.lives
+        names = [f"{operation['name']} in {data['groups'][operation['group']]['name']}" for operation in lives.operations]
+        budget = self.budget if self.budget < UNLIMITED else None
+        return memory(str(data["name"]), self.decided.plain.live, self.outcome.live, lives.backward_start, budget, names)
 
     @property
     def does(self) -> str:
