@@ -64,7 +64,7 @@ def test_divisions_are_sound_and_hold_the_room_wherever_one_is_found(seed):
     peaks = {saved: simulate(graph, saved).peak for saved in every}
     found_some = 0
     for room in sorted(set(peaks.values())):
-        chooser = Chooser(graph, [("plain", plain)])
+        chooser = Chooser(graph, ("plain", plain))
         choice = chooser.fitting(room)
         best = min(simulate(graph, saved).time_us for saved in every if peaks[saved] <= room)
         if choice is not None:
@@ -82,7 +82,7 @@ def test_more_bytes_are_never_slower(seed):
     length = pick.randint(6, 24)
     graph, plain = chain(pick, length), frozenset(range(length + 1))
     rooms = [simulate(graph, plain).peak * percent / 100 for percent in range(5, 101, 5)]
-    found = [choice.division.time_us for room in rooms if (choice := Chooser(graph, [("plain", plain)]).fitting(room)) is not None]
+    found = [choice.division.time_us for room in rooms if (choice := Chooser(graph, ("plain", plain)).fitting(room)) is not None]
     assert found == sorted(found, reverse=True)
 
 
@@ -100,7 +100,7 @@ def test_layers_that_are_alike_leave_little_room_unused(first):
         values.append(Value(f"g{number}", "kernel", 2, (before, number), backward=True, wanted=number == 0))
         before = len(values) - 1
     graph = Graph(values, Rates(1000.0, 0.0), fuses=False)
-    chooser = Chooser(graph, [("plain", frozenset(range(2 * length + 1)))])
+    chooser = Chooser(graph, ("plain", frozenset(range(2 * length + 1))))
     whole, least = chooser.plain.peak, chooser.least().division.peak
     assert least < 0.7 * whole
     for room in range(int(1.2 * least), whole, 8):
@@ -113,7 +113,7 @@ def test_the_least_is_the_same_for_every_budget():
         plain = frozenset(range(8))
         peaks = set()
         for share in (0.95, 0.7, 0.3):
-            chooser = Chooser(graph, [("plain", plain)])
+            chooser = Chooser(graph, ("plain", plain))
             chooser.fitting(chooser.plain.peak * share)
             peaks.add(chooser.least().division.peak)
         assert len(peaks) == 1
@@ -130,7 +130,7 @@ def test_what_must_not_run_again_is_saved_at_any_price():
 def test_bytes_that_were_seen_count():
     graph = chain(random.Random(1), 5)
     plain = frozenset(range(6))
-    chooser = Chooser(graph, [("plain", plain)])
+    chooser = Chooser(graph, ("plain", plain))
     before = chooser.peak(chooser.plain)
     chooser.note(chooser.theirs[0], False, 3 * before)
     chooser.note(chooser.theirs[0], True, 3 * before)

@@ -76,7 +76,7 @@ def layers(count, us=10.0, size=100):
 
 def chooser_of(graph, link):
     plain = frozenset(place for place, value in enumerate(graph.values) if value.kind in ("kernel", "input") and not value.backward and value.name != "loss")
-    chooser = Chooser(graph, [("plain", plain)])
+    chooser = Chooser(graph, ("plain", plain))
     chooser.moves = Moves(graph, 0, link, [True] * len(graph.values), chooser.plain)
     return chooser
 

@@ -13,14 +13,14 @@ a larger budget has every choice of a smaller one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from .candidates import Candidates, Choice, time_of
 from .cut import Pricing
 from .graph import Division, Graph, simulate
 from .moves import Moves
 
-__all__ = ["Choice", "Chooser"]
+__all__ = ["Chooser"]
 
 # Prices of a byte in terms of the time to recompute it, on average, and the rounds of weights at each. They are the same for every budget.
 _PRICES = tuple(10.0 ** (power / 3) for power in range(-6, 10))
@@ -38,81 +38,21 @@ _MOVE = 0.4
 _BETTER = 0.1
 
 
-# More bytes than any graph needs.
-_MUCH = 1 << 50
-
-
-@dataclass
-class Choice:
-    """A division, and the method that found it."""
-
-    division: Division
-    of: str
-
-
-class Chooser:
-    """The candidate divisions of one graph.
+class Chooser(Candidates):
+    """Searches the divisions of one graph.
 
     Attributes
     ----------
-    plain
-        PyTorch's fastest division.
-    calls
-        The number of calls of the graph before its backward pass.
     moves
         The offloaded values of divisions; None if all values stay on the device.
-    seen
-        By the decisions of a division, the bytes that Inductor needs for the forward and the backward graph, of the graphs that it has fused. The ratios of the last one
-        to the computed bytes correct all other divisions.
     """
 
-    def __init__(self, graph: Graph, theirs: Iterable[tuple[str, frozenset[int]]], loss: int = 0, calls: int = 1) -> None:
-        self.graph = graph
-        # Least cuts save less if more than the peak of a call exists between the passes.
-        self.loss = loss if calls == 1 else _MUCH
-        self.calls = calls
-        loss = self.loss
-        found = [(of, saved) for of, saved in theirs]
-        self.plain = simulate(graph, found[0][1], loss)
-        # At a low share, PyTorch saves inputs that the program changes before the backward pass. Its default division is always a candidate.
-        self.theirs = [Choice(self.plain, found[0][0])]
-        for of, saved in found[1:]:
-            self.add(of, saved)
-        self.ours: dict[frozenset[int], Choice] = {}
+    def __init__(self, graph: Graph, plain: tuple[str, frozenset[int]], loss: int = 0, calls: int = 1) -> None:
+        super().__init__(graph, plain, loss, calls)
         self.pricing: Pricing | None = None
         self.steps: list[_Step] = []
         self.smallest: Choice | None = None
         self.moves: Moves | None = None
-        self.seen: dict[tuple[frozenset[int], frozenset[int]], dict[bool, int]] = {}
-        self.noted: list[Choice] = []
-        self.ratios = {False: 1.0, True: 1.0}
-
-    def add(self, of: str, saved: frozenset[int]) -> Choice | None:
-        """Adds a division of PyTorch's."""
-        if any(not self.graph.values[place].saved for place in saved):
-            return None
-        self.theirs.append(Choice(simulate(self.graph, saved, self.loss), of))
-        return self.theirs[-1]
-
-    def note(self, choice: Choice, is_backward: bool, bytes: int) -> None:
-        """Notes the bytes of one of a division's graphs."""
-        division = choice.division
-        if division.key not in self.seen:
-            self.seen[division.key] = {}
-            self.noted.append(choice)
-        self.seen[division.key][is_backward] = bytes
-        self.ratios[is_backward] = bytes / max(_computed(division)[is_backward], 1)
-
-    def peak(self, division: Division, with_loss: bool = True) -> int:
-        """Bytes at a division's peak: exact if Inductor has fused its graphs, else computed and corrected."""
-        seen = self.seen.get(division.key, {})
-        computed = _computed(division)
-        forward, backward = (seen.get(way, int(computed[way] * self.ratios[way])) for way in (False, True))
-        backward += division.rest
-        if with_loss and self.calls > 1:
-            # Gradients of other calls exist once their values are freed.
-            return max(forward, backward, max(forward, backward - self.graph.gradients) + (self.calls - 1) * division.kept)
-        return max(forward, backward, division.start if with_loss else 0)
 
     def fitting(self, room: float) -> Choice | None:
         """The fastest division found that fits; PyTorch's fastest if it fits."""
@@ -128,8 +68,8 @@ class Chooser:
         def fits(choice: Choice) -> bool:
             return self.peak(choice.division) <= room
 
-        fast = min(filter(fits, self.theirs), key=_time, default=None)
-        own = min(filter(fits, self.ours.values()), key=_time, default=None)
+        fast = min(filter(fits, self.theirs), key=time_of, default=None)
+        own = min(filter(fits, self.ours.values()), key=time_of, default=None)
         best = own or fast if own is None or fast is None or self.saves(own.division, fast.division) else fast
         moved = None if self.moves is None else self.moves.fitting(self, room, best.division if best is not None else None)
         if moved is None or best is not None and not self.saves(moved, best.division):
@@ -144,10 +84,6 @@ class Chooser:
         """PyTorch's fastest division, and the best ones for rising prices of a byte."""
         self._ladder()
         return [self.plain, *(step.choice.division for step in self.steps if step.choice is not None)]
-
-    def lowered(self, room: float) -> Choice | None:
-        """The fastest division that fits, of all divisions whose bytes Inductor showed."""
-        return min((one for one in self.noted if self.peak(one.division) <= room), key=_time, default=None)
 
     def least(self) -> Choice:
         """The division with the least computed peak. It is the same for every budget."""
@@ -188,7 +124,7 @@ class Chooser:
         found = [choice for choice in (*self.theirs, *self.ours.values()) if self.peak(choice.division) <= room]
         if found:
             # Our cuts may differ from PyTorch's fastest division everywhere, though only a few bytes are too many.
-            self._splice(self.plain.saved, min(found, key=_time).division.saved, room)
+            self._splice(self.plain.saved, min(found, key=time_of).division.saved, room)
         return bool(found)
 
     def _between(self, room: float) -> None:
@@ -289,12 +225,3 @@ class _Step:
 
 def _cost(choice: Choice, price: float) -> float:
     return choice.division.time_us + price * choice.division.peak
-
-
-def _time(choice: Choice) -> float:
-    return choice.division.time_us
-
-
-def _computed(division: Division) -> dict[bool, int]:
-    """Computed bytes of the buffers of the forward and the backward graph."""
-    return {False: division.forward, True: division.backward - division.rest}

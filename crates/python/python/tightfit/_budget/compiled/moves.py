@@ -17,12 +17,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from .candidates import Candidates
 from .graph import Division, Graph, simulate, simulate_passes
-
-if TYPE_CHECKING:
-    from .choose import Chooser
 
 __all__ = ["Course", "Link", "Moves", "course", "course_back"]
 
@@ -124,33 +121,33 @@ class Moves:
         self.orders: dict[frozenset[int], tuple[list[int], set[int]]] = {}
         self.movable: dict[frozenset[int], list[int]] = {}
 
-    def fitting(self, chooser: Chooser, room: float, best: Division | None) -> Division | None:
+    def fitting(self, known: Candidates, room: float, best: Division | None) -> Division | None:
         """The fastest division with offloaded values that fits and is faster than ``best``."""
         found, looked = None, 0
-        _, first, second = simulate_passes(self.graph, chooser.plain.saved, self.loss, self._order(chooser.plain))
+        _, first, second = simulate_passes(self.graph, known.plain.saved, self.loss, self._order(known.plain))
         forward_us, backward_us = sum(first.times), sum(second.times)
 
         def bound(division: Division) -> float:
             """A lower bound on the time: at least the bytes over the room are copied, at most for the time of all kernels without a wait."""
-            over = max(chooser.peak(division) - room, 0.0)
-            more = max(division.time_us - chooser.plain.time_us, 0.0)
+            over = max(known.peak(division) - room, 0.0)
+            more = max(division.time_us - known.plain.time_us, 0.0)
             return division.time_us + max(over / self.link.out - forward_us, 0.0) + max(over / self.link.into - backward_us - more, 0.0)
 
-        for choice in sorted((*chooser.theirs, *chooser.ours.values()), key=lambda one: bound(one.division)):
+        for choice in sorted((*known.theirs, *known.ours.values()), key=lambda one: bound(one.division)):
             limit = found or best
             if limit is not None and bound(choice.division) >= limit.time_us or looked >= _DIVISIONS:
                 break
-            moved = self._fewest(chooser, choice.division, room)
+            moved = self._fewest(known, choice.division, room)
             looked += 1
             if moved is not None and (limit is None or moved.time_us < limit.time_us):
                 found = moved
         return found
 
-    def least(self, chooser: Chooser, divisions: Sequence[Division]) -> Division:
+    def least(self, known: Candidates, divisions: Sequence[Division]) -> Division:
         """The division that needs the least bytes if every value is offloaded that can be, with the fewest moves for these bytes."""
         everything = [simulate(self.graph, one.saved, self.loss, self._order(one), frozenset(self._movable(one))) for one in divisions]
         smallest = min(everything, key=lambda one: one.peak)
-        return self._fewest(chooser, smallest, chooser.peak(smallest)) or smallest
+        return self._fewest(known, smallest, known.peak(smallest)) or smallest
 
     def _order(self, division: Division) -> tuple[list[int], set[int]]:
         if division.saved not in self.orders:
@@ -172,32 +169,32 @@ class Moves:
             self.movable[division.saved] = sorted(read, key=lambda place: (-second.first[place], max(first.last[place], first.first[place])))
         return self.movable[division.saved]
 
-    def _fewest(self, chooser: Chooser, division: Division, room: float) -> Division | None:
+    def _fewest(self, known: Candidates, division: Division, room: float) -> Division | None:
         """The division with the fewest moves with which it fits."""
         movable = self._movable(division)
 
         def moving(count: int) -> Division:
             return simulate(self.graph, division.saved, self.loss, self._order(division), frozenset(movable[:count]))
 
-        if not movable or chooser.peak(moving(len(movable))) > room:
+        if not movable or known.peak(moving(len(movable))) > room:
             return None
         fewer, more = 0, len(movable)
         while more - fewer > 1:
             middle = (fewer + more) // 2
-            if chooser.peak(moving(middle)) <= room:
+            if known.peak(moving(middle)) <= room:
                 more = middle
             else:
                 fewer = middle
-        return self._timed(chooser, division, frozenset(movable[:more]), room)
+        return self._timed(known, division, frozenset(movable[:more]), room)
 
-    def _timed(self, chooser: Chooser, division: Division, moved: frozenset[int], room: float) -> Division:
+    def _timed(self, known: Candidates, division: Division, moved: frozenset[int], room: float) -> Division:
         """The division with these values offloaded, and the time for which the device waits."""
         found, first, second = simulate_passes(self.graph, division.saved, self.loss, self._order(division), moved)
         values = self.graph.values
         out = sorted((max(first.last[place], first.first[place]), values[place].bytes) for place in moved)
         back = sorted((second.first[place], values[place].bytes) for place in moved)
         # Rooms in computed bytes.
-        forward, backward = room / chooser.ratios[False], (room - found.rest) / chooser.ratios[True]
+        forward, backward = room / known.ratios[False], (room - found.rest) / known.ratios[True]
         stall = course(first.times, first.bytes, out, self.link.out, forward).stall_us
         stall += course_back(second.times, second.bytes, back, self.link.into, backward).stall_us
         bytes = sum(values[place].bytes for place in moved)
