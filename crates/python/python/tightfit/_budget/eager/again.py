@@ -10,39 +10,36 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..._native import Rerun, settings
+from ..._native import settings
 from ..record.marks import alone
 from ..record.settings import CHOICES
 
 if TYPE_CHECKING:
-    from ..._native import Slot
-    from .unpacks import Unpacks
+    from ..._native import Call, Rerun
+    from ..plan.counts import Counts
 
 __all__ = ["run_again"]
 
 
-def run_again(active: Unpacks, slot: Slot) -> None:
-    """Makes a slot's tensor, by the calls that it needs; other given-up tensors that the plan makes with it stay as well."""
-    if slot.call is None:
-        raise RuntimeError(f"tightfit: saved tensor {slot.number} was lost; please report this")
-    rerun = Rerun(active, slot, active.schedule.stay.get((slot.number, slot.round), frozenset()))
-    before = settings(active.copies.device.type)
+def run_again(rerun: Rerun, last: Call, device: str, counts: Counts) -> None:
+    """Runs the calls that the last one needs, on a device of this type; given-up tensors that the plan makes with them stay as well."""
+    before = settings(device)
     grad = torch.is_grad_enabled()
     now = before
     try:
         with alone():
-            for call in rerun.order(slot.call):
+            for call in rerun.order(last):
                 if call.state is not now:
                     if call.state != now:
                         change_settings(now, call.state)
                     now = call.state
                 rerun.one(call)
-                active.counts.calls += 1
+                counts.calls += 1
     finally:
         torch._C._set_grad_enabled(grad)
         if now != before:
             change_settings(now, before)
-    active.counts.rebuilt += 1
+    counts.rebuilt += 1
 
 
 def change_settings(now: tuple[Any, ...], wanted: tuple[Any, ...]) -> None:

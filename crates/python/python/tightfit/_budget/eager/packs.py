@@ -160,7 +160,7 @@ class Packs:
                 self.pending.append((None, tensor))
             return unowned(tensor), tensor._version, k
         if answer is not None and answer[0] == DROP and (tensor.shape, tensor.dtype) == answer[4]:
-            return Unread(self, unowned(tensor), k, tensor)
+            return Unread(self.schedule, self.counts, unowned(tensor), k, tensor)
         handle = Handle(k, tensor)
         slot = self.slots.get(answer[3]) if answer is not None and answer[0] != KEEP else None
         if slot is not None and slot.has(tensor):
@@ -178,7 +178,7 @@ class Packs:
     def call_ended(self, outputs: Any) -> None:
         """Looks at the outputs of a noted call."""
         if self.schedule.looks:
-            drop_after(self, "", outputs, False)
+            drop_after(self.schedule, self.counts, "", outputs, False)
         if self.schedule.dropped:
             for packed, reader in readers(outputs):
                 if type(packed) is Handle:

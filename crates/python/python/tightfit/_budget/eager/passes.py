@@ -72,7 +72,7 @@ class Pass(Unpacks):
         self.looked[name] = call + 1
         if call >= len(looks) or not any(looks[call]):
             return
-        if not drop_after(self, name, outputs, looks[call].masked > 0):
+        if not drop_after(self.schedule, self.counts, name, outputs, looks[call].masked > 0):
             # Some of it is read, now that other parameters train.
             self.counts.unplanned += 1
             self.unplanned_bytes += sum(looks[call])

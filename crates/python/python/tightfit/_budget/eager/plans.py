@@ -31,7 +31,7 @@ from ..record.unsupported import is_lazy, unrehearsed, unsupported
 from ..swept import end_with_sweep
 from .casts import Casts
 from .first_step import RealRecording
-from .hooks import Following
+from .following import Following
 from .offload_all import SafePass
 from .passes import Pass
 from .planner import Planner

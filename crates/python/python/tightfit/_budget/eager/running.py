@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import threading
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from .passes import Pass
 
 __all__ = ["Here", "hooks_are_alone", "pop_hooks", "push_hooks", "running"]
 
@@ -25,15 +22,12 @@ class Here(threading.local):
     ----------
     stack
         The frames of forward passes that have begun, each with what answers for its hooks.
-    following
-        The pass that follows modules whose calls are noted.
     where
         The device of the pass that was entered last.
     """
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
-        self.following: Pass | None = None
         self.where = torch.device("cpu")
 
 

@@ -76,7 +76,7 @@ class Session(Plans):
         stack = self.here.stack
         while stack and not running(stack[-1][0]):
             active = stack.pop()[1]
-            self._unfollow()
+            self._following.end()
             if active is not None:
                 pop_hooks(active)
                 active.seal()
@@ -185,8 +185,7 @@ class Session(Plans):
         active.signature, active.cast_before = signature, self.casts.versions
         self._begin_watch(fitted, active)
         if fitted.schedule.switches or fitted.schedule.quiet or fitted.schedule.flushes or fitted.schedule.looks or fitted.schedule.noted:
-            self._following.begin(self, module, self._bounds, self._made)
-            self.here.following = active
+            self._following.begin(active, module, self._bounds, self._made)
         active.enter(module, tuple(flat))
         return active
 
@@ -218,7 +217,7 @@ class Session(Plans):
     def leave(self, active: Pass | SafePass, ended: bool = True) -> None:
         """Ends the forward part of a pass, which may have raised."""
         pop_hooks(active)
-        self._unfollow()
+        self._following.end()
         if not self.here.stack:
             self._go()
         recording = self._recording
@@ -239,8 +238,3 @@ class Session(Plans):
             if not self._aside:
                 self.say_once("saves nothing for a backward pass itself")
                 self.plans[recording.signature] = None
-
-    def _unfollow(self) -> None:
-        if self.here.following is not None:
-            self.here.following = None
-            self._following.end()

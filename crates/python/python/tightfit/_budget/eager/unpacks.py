@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ..._native import Rerun
 from ..plan.unread import blank
 from ..record.readers import is_reading, is_sign
 from ..trace import rerunning
@@ -156,8 +157,11 @@ class Unpacks(Packs):
             self.copies.wait(ticket)
             slot.tensor = device
             return device
+        if slot.call is None:
+            raise RuntimeError(f"tightfit: saved tensor {slot.number} was lost; please report this")
+        rerun = Rerun(self, slot, self.schedule.stay.get((slot.number, slot.round), frozenset()))
         with rerunning(slot.call):
-            run_again(self, slot)
+            run_again(rerun, slot.call, self.copies.device.type, self.counts)
         assert slot.tensor is not None
         return slot.tensor
 

@@ -8,19 +8,18 @@ and a later reader gets an error.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..._native import view_of
 from ..memory.masks import mask_of
+from ..plan.counts import Counts
+from ..plan.pack_schedule import PackSchedule
 from ..plan.unread import blank
 from ..record.readers import is_reading, is_sign, unread
 from .slots import modified
-
-if TYPE_CHECKING:
-    from .packs import Packs
 
 __all__ = ["Unread", "drop_after", "give"]
 
@@ -30,8 +29,10 @@ class Unread:
 
     Attributes
     ----------
-    active, k
-        The pass, and the tensor's number among its packs; -1 if the pass did not pack it.
+    schedule, counts
+        The plan of the pass, and its counts.
+    k
+        The tensor's number among the packs of the pass; -1 if the pass did not pack it.
     tensor
         The tensor, until it is dropped.
     origin, version, view
@@ -42,10 +43,10 @@ class Unread:
         The tensor's signs, if these are read.
     """
 
-    __slots__ = ("active", "device", "k", "mask", "name", "origin", "reader", "tensor", "version", "view")
+    __slots__ = ("counts", "device", "k", "mask", "name", "origin", "reader", "schedule", "tensor", "version", "view")
 
-    def __init__(self, active: Packs, tensor: Tensor, k: int, origin: Tensor) -> None:
-        self.active, self.k = active, k
+    def __init__(self, schedule: PackSchedule, counts: Counts, tensor: Tensor, k: int, origin: Tensor) -> None:
+        self.schedule, self.counts, self.k = schedule, counts, k
         self.tensor: Tensor | None = tensor
         self.origin, self.version, self.view = weakref.ref(origin), tensor._version, view_of(tensor)
         self.device = tensor.device
@@ -54,7 +55,7 @@ class Unread:
         self.mask: Any = None
 
 
-def drop_after(active: Packs, name: str, outputs: Any, signs: bool) -> bool:
+def drop_after(schedule: PackSchedule, counts: Counts, name: str, outputs: Any, signs: bool) -> bool:
     """Drops the saved tensors that the nodes of a module's outputs do not read. Of tensors that are read for their signs, keeps the signs if `signs`
     holds. Returns whether any of them is dropped now, or nothing may be dropped."""
     is_any = False
@@ -65,7 +66,7 @@ def drop_after(active: Packs, name: str, outputs: Any, signs: bool) -> bool:
         if is_sign(reader) and not signs:
             continue
         packed = getattr(saved, "data", None)
-        handle = packed if type(packed) is Unread else Unread(active, packed, -1, packed) if isinstance(packed, Tensor) else None
+        handle = packed if type(packed) is Unread else Unread(schedule, counts, packed, -1, packed) if isinstance(packed, Tensor) else None
         if handle is None:
             continue
         if handle.tensor is None:
@@ -107,9 +108,8 @@ def give(handle: Unread, frames: int = 1) -> Tensor:
     if handle.tensor is not None:
         return handle.tensor
     assert handle.reader is not None
-    counts = handle.active.counts
     if not is_reading(handle.reader, frames):
-        handle.active.schedule.is_asked = True
+        handle.schedule.is_asked = True
         shape = ", ".join(map(str, handle.view[0]))
         raise RuntimeError(
             f"tightfit: {handle.name} has saved a tensor of shape [{shape}] that its backward pass does not read, so it was dropped; now something else "
@@ -117,7 +117,7 @@ def give(handle: Unread, frames: int = 1) -> Tensor:
             "the first ones to avoid this error"
         )
     if handle.mask is not None:
-        counts.masked += 1
+        handle.counts.masked += 1
         return handle.mask.tensor()
-    counts.dropped += 1
+    handle.counts.dropped += 1
     return blank(handle.view, handle.device)
