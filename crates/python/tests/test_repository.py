@@ -1,10 +1,12 @@
 """Files of the repository that tools and readers rely on: workflows, issue forms, the citation, and paths in the design."""
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -157,6 +159,74 @@ def test_paths_that_the_design_names_exist() -> None:
         "plan/decide.py::gone",
         "plan/gone.py",
     ]
+
+
+def imports(file: Path, text: str, files: dict[Path, str]) -> set[Path]:
+    """The files that a file imports, also inside functions and for annotations alone."""
+    found: set[Path] = set()
+    # A program finds the files of its folder; a file of a package does not.
+    folders = [ROOT / "crates/python/python"] + [file.parent] * (file.parent / "__init__.py" not in files)
+
+    def add(folders: list[Path], *names: str) -> None:
+        ends = (".py", ".pyi", "/__init__.py")
+        places = (Path(f"{folder}/{name.replace('.', '/')}{end}") for name in names for folder in folders for end in ends)
+        found.update([place for place in places if place in files][:1])
+
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                add(folders, name.name)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            for name in node.names:
+                add([file.parents[node.level - 1]] if node.level else folders, f"{module}.{name.name}".strip("."), module)
+    return found - {file}
+
+
+def circle(files: dict[Path, str], design: str) -> list[str]:
+    """A circle of files that import each other; none if the only ones are pairs of which the design says that they are one idea."""
+    pairs = re.findall(r"`([\w./]+\.py)` and `([\w./]+\.py)`\s+are one idea", design)
+    arrows = {file: imports(file, text, files) for file, text in files.items()}
+    for pair in pairs:
+        one, other = (next(file for file in files if file.as_posix().endswith(f"/{name}")) for name in pair)
+        assert other in arrows[one] and one in arrows[other], f"{pair} import each other no more"
+        arrows[one].remove(other)
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return [file.relative_to(ROOT).as_posix() for file in error.args[1]]
+    return []
+
+
+def test_python_files_import_each_other_one_way() -> None:
+    paths = (path for folder in ("crates", "scripts", "examples") for path in (ROOT / folder).rglob("*.py*") if path.suffix in (".py", ".pyi"))
+    files, design = {path: path.read_text() for path in paths}, (ROOT / "docs/design.md").read_text()
+    found = circle(files, design)
+    assert found == []
+    order = re.search(r"one direction: ([^.]*)\.", " ".join(design.split()))
+    assert order
+    # Folders, and names of files of the folder above them.
+    stages = [stage.split(", ") for stage in order[1].split(" <- ")]
+    stage_of = {name: at for at, stage in enumerate(stages) for name in stage}
+    budget = ROOT / "crates/python/python/tightfit/_budget"
+
+    def part(file: Path) -> str:
+        return file.relative_to(budget).parts[0].removesuffix(".py")
+
+    arrows = {
+        (part(file), part(other))
+        for file, text in files.items() if file.is_relative_to(budget)
+        for other in imports(file, text, files) if other.is_relative_to(budget)
+    }  # fmt: skip
+    known = {(one, other) for one, other in arrows if one != other and {one, other} <= stage_of.keys()}
+    assert len(known) > 8 and [arrow for arrow in known if stage_of[arrow[0]] <= stage_of[arrow[1]]] == []
+    one, other = (ROOT / f"crates/python/python/tightfit/_budget/{name}.py" for name in ("memory/sizes", "eager/passes"))
+    assert one in files and other in files
+    for line in ("from ..eager import passes", "if 0:\n    from ..eager.passes import Pass", "def later():\n    import tightfit._budget.eager.passes"):
+        broken = files | {one: f"{files[one]}\n{line}\n"}
+        assert "crates/python/python/tightfit/_budget/memory/sizes.py" in circle(broken, design), line
+    pair = {one: "from ..eager import passes", other: "from ..memory.sizes import text"}
+    assert circle(pair, "") and circle(pair, "`memory/sizes.py` and `eager/passes.py` are one idea: a reason") == []
 
 
 def test_no_merge_left_its_marks() -> None:
