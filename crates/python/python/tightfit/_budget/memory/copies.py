@@ -17,7 +17,7 @@ import ctypes
 import functools
 import mmap
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -25,9 +25,7 @@ from torch import Tensor
 
 from ..trace import follow_copies
 
-__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for", "current", "no_autocast"]
-
-_KINDS = ("cuda", "cpu")
+__all__ = ["Copies", "CpuCopies", "CudaCopies", "copies_for", "current"]
 
 
 def current(device: torch.device) -> AbstractContextManager[Any]:
@@ -35,16 +33,8 @@ def current(device: torch.device) -> AbstractContextManager[Any]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def no_autocast() -> AbstractContextManager[Any]:
-    """Reruns call what autocast had chosen; it must not choose again."""
-    for kind in _KINDS:
-        if torch.is_autocast_enabled(kind):
-            return torch.autocast(kind, enabled=False)  # type: ignore[no-any-return]
-    return nullcontext()
-
-
 class Copies(Protocol):
-    """The interface of a device for a pass: copies of whole storages, as bytes, and the context of reruns.
+    """The interface of a device for a pass: copies of whole storages, as bytes.
 
     A ticket stands for a copy on its way.
     """
@@ -75,9 +65,6 @@ class Copies(Protocol):
     def wait(self, ticket: Any) -> None:
         """Makes all later work on the device wait for the copy."""
 
-    def computing(self) -> AbstractContextManager[Any]:
-        """The context of reruns: without gradients or autocast."""
-
 
 class _OnDevice:
     """The methods that do not depend on the kind of device."""
@@ -86,18 +73,6 @@ class _OnDevice:
 
     def room(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.uint8, device=self.device)
-
-    def computing(self) -> AbstractContextManager[Any]:
-        if not torch.is_grad_enabled() and not any(map(torch.is_autocast_enabled, _KINDS)):
-            # As in most backward passes, which saves the time of entering what changes nothing.
-            return _NOTHING
-        stack = ExitStack()
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(no_autocast())
-        return stack
-
-
-_NOTHING = nullcontext()
 
 
 def _bytes_of(tensor: Tensor) -> Tensor:

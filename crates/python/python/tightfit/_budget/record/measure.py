@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_unflatten
 
 from ..memory.allocator import SMALL
-from ..memory.copies import Copies, current, no_autocast
+from ..memory.copies import Copies, current
 from .cost import Rates, bytes_of_call, estimate
 from .data import Operation, View
 from .recorder import Recorder
-from .rehearse import random_states_kept
+from .rehearse import no_autocast, random_states_kept
 from .rerunnable import gives_only_results
 from .times import Times, key_of
 

@@ -32,7 +32,7 @@ from .recorder import Packed, Recorder, has_storage
 from .unwatched import Ours
 from .values import Values, has_values
 
-__all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "random_states_kept", "rehearse"]
+__all__ = ["CannotRehearse", "Rehearsal", "assumed_loss", "follow", "is_recording", "name_externals", "no_autocast", "random_states_kept", "rehearse"]
 
 _busy = threading.local()
 # Types that inputs may consist of in a rehearsal.
@@ -270,7 +270,7 @@ def _run(
             recorder.stage = "backward"
             # Programs leave autocast, and drop its cached casts, before the backward pass.
             recorder.drop_casts()
-            with _no_autocast():
+            with no_autocast():
                 value.backward()
             del value, outputs
         for parameter in copied.parameters():
@@ -279,7 +279,7 @@ def _run(
 
 
 @contextmanager
-def _no_autocast() -> Iterator[None]:
+def no_autocast() -> Iterator[None]:
     """Switches autocast off. Its cache stays: the program may still use casts that it made before."""
     enabled = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
     for kind in enabled:
