@@ -16,8 +16,7 @@
 # PYTHON (python3) needs torch and torchvision. The extension module of tightfit is this checkout's, or else NATIVE
 # (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint
 # offload streams compile") and OPTIONS (--least, --bits 20, --types tf32, --benchmark, --compiled)
-# choose the measurements. With THIRD=1, all of it runs on a third of the multiprocessors of the first visible GPU, by
-# NVIDIA's multi-process service.
+# choose the measurements.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 output=$1
@@ -27,14 +26,6 @@ mkdir -p "$output"
 package=$here/../crates/python/python/tightfit
 [ -e "$package/_native.abi3.so" ] || cp "${NATIVE:-$here/../.gpu/_native.abi3.so}" "$package/_native.abi3.so" || exit 2
 export TIGHTFIT_CACHE=${TIGHTFIT_CACHE:-$output/cache.db} PYTHONUNBUFFERED=1
-if [ "${THIRD:-0}" = 1 ]; then
-    folder=$(mktemp -d)
-    export CUDA_MPS_PIPE_DIRECTORY=$folder CUDA_MPS_LOG_DIRECTORY=$folder CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=33
-    nvidia-cuda-mps-control -d || exit 2
-    trap 'echo quit | nvidia-cuda-mps-control; rm -rf "$folder"' EXIT
-    # The service has the one GPU that was chosen, as its first.
-    export CUDA_VISIBLE_DEVICES=0
-fi
 for case in "$@"; do
     begin=$SECONDS
     # shellcheck disable=SC2086 # several options on purpose

@@ -43,14 +43,6 @@ defaults() {
     TIGHTFIT_CACHE=$output/$1.db by_default under "$@"
 }
 
-smoke() { # is anything broken?
-    "$folder/tightfit" doctor --preload --python "$python" --format csv >>"$output/smoke.log" 2>&1
-    plain step.py alexnet:64:fp32
-    TIGHTFIT_OFF=1 under off "" step.py alexnet:64:fp32
-    under heuristic "--workspace 16MiB --tune heuristic --cache none" step.py alexnet:64:fp32
-    under measure "--workspace 16MiB" step.py alexnet:64:fp32
-}
-
 vgg() { # 512 MiB, first run and cached run
     case=vgg16:256:fp32
     plain step.py --no-convolutions --steps 4 $case
@@ -77,17 +69,15 @@ precisions() { # the same in other number types
     CASES=${CASES:-alexnet:256:tf32 alexnet:256:fp16 alexnet:256:bf16} POLICIES=${POLICIES:-undivided fit} table5
 }
 
-anytime() { # a cold cache and the defaults beside plain, a process each; CASES and PAIRS choose, CACHES keeps them, TURN names a file
-    # for processes that take turns on a GPU. In every other pair, from FIRST_PAIR (1) on, plain comes second.
+anytime() { # a cold cache and the defaults beside plain, a process each; CASES and PAIRS choose. In every other pair, plain comes second.
     for case in ${CASES:-resnet50:64:tf32}; do
-        for pair in $(seq "${FIRST_PAIR:-1}" $((${FIRST_PAIR:-1} + ${PAIRS:-1} - 1))); do
-            # shellcheck disable=SC2086 # several options on purpose
-            set -- anytime.py ${BENCHMARK:+--benchmark} ${TURN:+--turn "$TURN"} --seconds
+        for pair in $(seq "${PAIRS:-1}"); do
+            set -- anytime.py ${BENCHMARK:+--benchmark} --seconds
             [ $((pair % 2)) = 0 ] || plain "$@" "${SECONDS_PLAIN:-4}" "$case"
             name=anytime-$(echo "$case" | tr ':' '-')-$pair
             rm -f "$output/$name.db"* "$output/report-$name.json"
             defaults "$name" "${OPTIONS:-}" "$@" "${SECONDS_TUNING:-14}" "$case"
-            [ -n "${CACHES:-}" ] || rm -f "$output/$name.db"*
+            rm -f "$output/$name.db"*
             [ $((pair % 2)) = 1 ] || plain "$@" "${SECONDS_PLAIN:-4}" "$case"
         done
     done

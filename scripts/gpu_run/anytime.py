@@ -1,27 +1,22 @@
 #!/usr/bin/env python3
 """Training steps from the first on, while `tightfit run` tunes and afterwards: one JSON line for each NETWORK:BATCH:PRECISION[:SIZE].
 
-usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] [--inference] CASE
+usage: [tightfit run .. --] python scripts/gpu_run/anytime.py --label NAME [--seconds N] [--steps N] CASE
        [tightfit run .. --] torchrun --nproc-per-node 2 scripts/gpu_run/anytime.py --label NAME CASE
 
 Takes steps for a number of seconds. Under `tightfit run --report FILE`, it stops at the latest two seconds after a report in which all kernels are
-decided: tuning has ended then. A plain run stops when no step was held up. Then some more steps are timed. `queue_ms` is the host's time for a step,
-with the device's work behind it, and `library_ms` the time of the library's threads in the meantime. There is one case per process, because tuned
-kernels stay tuned. Under torchrun, ranks train together (DistributedDataParallel), all take the number of steps of the first rank, and that one
-writes. With `--turn FILE`, a process that has imported everything waits for the others that name the file. With `--errors` and `--inference`, `error`
-is the output's distance from the 64-bit result, over the norm of that result.
+decided: tuning has ended then. A plain run stops when no step was held up. Then some more steps are timed. There is one case per process, because
+tuned kernels stay tuned. Under torchrun, ranks train together (DistributedDataParallel), all take the number of steps of the first rank, and that one
+writes.
 """
 
 import argparse
-import fcntl
-import itertools
 import os
-import pathlib
 import statistics
 import time
 
 import torch
-from measure import Peak, library_seconds, milliseconds, tell
+from measure import Peak, milliseconds, tell
 from models import build, loss_of
 from report import Report
 
@@ -50,10 +45,6 @@ def measure(case, options):
         return bool(over)
 
     def step():
-        if options.inference:
-            with torch.no_grad():
-                model(x)
-            return
         solver.zero_grad(set_to_none=True)
         loss_of(model, x, target).backward()
         solver.step()
@@ -64,12 +55,6 @@ def measure(case, options):
         torch.cuda.synchronize()
         return time.perf_counter() - begin
 
-    def queue():
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        step()
-        return 1e3 * (time.perf_counter() - begin)
-
     with Peak() as tuning:
         first, times, begin = timed(), [], time.perf_counter()
         while not is_over(begin, times):
@@ -77,35 +62,16 @@ def measure(case, options):
     figures = {f"tuning_{name}": value for name, value in tuning.gib().items()}
     # Apart from the peak, whose thread would take turns with this one.
     figures["step_ms"] = milliseconds(step, options.steps)
-    before = library_seconds()
-    figures["queue_ms"] = statistics.median(queue() for _ in range(options.steps))
-    taken = [seconds - before[thread] for thread, seconds in library_seconds().items() if thread in before]
-    figures["library_ms"] = 1e3 * sum(taken) / options.steps
     with Peak() as peak:
         milliseconds(step, 2)
     figures.update(peak.gib())
-    figures.update(steps=len(times), longest_step_ms=1e3 * max(times), early_step_ms=1e3 * statistics.median(times[:10]))
+    figures.update(steps=len(times), longest_step_ms=1e3 * max(times))
     # When the last step ran that took a tenth longer than those at the end.
     late = statistics.median(times[-10:])
     slow = [place for place, taken in enumerate(times) if taken > 1.1 * late + 5e-3]
     figures["settled_s"] = sum(times[: slow[-1] + 1]) if slow else 0.0
-    seconds = itertools.groupby(zip(itertools.accumulate(times), times, strict=True), lambda pair: int(pair[0]))
-    figures["by_second_ms"] = [round(1e3 * statistics.median(taken for _, taken in steps), 2) for _, steps in seconds]
-    if options.errors and options.inference:
-        with torch.no_grad():
-            output = model(x).double()
-            reference = model.double()(x.double())
-        figures["error"] = ((output - reference).norm() / reference.norm()).item()
     if int(os.environ.get("RANK", 0)) == 0:
-        tell(
-            label=options.label,
-            case=case,
-            benchmark=options.benchmark,
-            inference=options.inference,
-            ranks=ranks,
-            first_step_s=first,
-            **figures,
-        )
+        tell(label=options.label, case=case, benchmark=options.benchmark, ranks=ranks, first_step_s=first, **figures)
 
 
 def main():
@@ -113,18 +79,11 @@ def main():
     parser.add_argument("case")
     parser.add_argument("--label", default="plain")
     parser.add_argument("--benchmark", action="store_true")
-    parser.add_argument("--inference", action="store_true")
-    parser.add_argument("--errors", action="store_true")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--least", type=float, default=4)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--turn", type=pathlib.Path)
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark
-    if options.turn:
-        # Held until the process ends.
-        options.turn = options.turn.open("w")
-        fcntl.flock(options.turn, fcntl.LOCK_EX)
     if "LOCAL_RANK" in os.environ:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         torch.distributed.init_process_group("nccl")

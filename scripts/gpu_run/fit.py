@@ -21,10 +21,7 @@ import torch
 from fit_models import build
 from tightfit import DoesNotFit
 from tightfit._budget.api import session_of
-from tightfit._budget.memory.reservation import InitialReservation
 from tightfit._budget.plan.make import least_of
-from tightfit._budget.plan.reserved import reserved
-from tightfit._budget.record.times import times_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -153,11 +150,8 @@ class Case:
                 self.step()
             gc.collect()
             torch.cuda.synchronize()
-            # The reserved bytes of a program that gives nothing back itself.
-            figures["untrimmed_bytes"] = torch.cuda.memory_reserved()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_stats()
             # As most programs train: the host runs ahead of the device.
             events = [torch.cuda.Event(enable_timing=True) for _ in range(self.count + 2)]
             for event in events[:-1]:
@@ -166,25 +160,8 @@ class Case:
             events[-1].record()
             torch.cuda.synchronize()
             times = [begin.elapsed_time(end) for begin, end in itertools.pairwise(events[1:])]
-            after = torch.cuda.memory_stats()
-            # And as those do that read the loss after every step.
-            waited = []
-            for _ in range(self.count):
-                begin = time.perf_counter()
-                self.step()
-                queued = time.perf_counter()
-                torch.cuda.synchronize()
-                waited.append((1e3 * (time.perf_counter() - begin), 1e3 * (queued - begin)))
-            waiting, host = map(statistics.median, zip(*waited, strict=True))
-            figures.update(waiting_ms=round(waiting, 2), host_ms=round(host, 2))
-            # The allocator's calls of the driver in steady state, per step.
-            asked = ("num_device_alloc", "num_device_free", "num_alloc_retries", "num_sync_all_streams")
-            figures["allocator"] = {name: (after.get(name, 0) - before.get(name, 0)) / (self.count + 1) for name in asked}
-            # Peaks of the reserved bytes: each pool, the requested bytes before rounding, and gaps between blocks.
-            parts = ("reserved_bytes.small_pool", "reserved_bytes.large_pool", "requested_bytes.all", "inactive_split_bytes.large_pool")
-            figures["reserved"] = {name: after.get(f"{name}.peak", 0) for name in parts}
             figures.update(
-                step_ms=round(statistics.median(times), 2), fastest_ms=round(min(times), 2), first_step_s=round(first, 2),
+                step_ms=round(statistics.median(times), 2), first_step_s=round(first, 2),
                 peak_bytes=torch.cuda.max_memory_allocated(), reserved_bytes=torch.cuda.max_memory_reserved(),
             )  # fmt: skip
             if self.plain_ms is not None:
@@ -257,19 +234,12 @@ class Case:
             if session.last is None:
                 # Recorded on that step; planned now.
                 self.step()
-            fitted, first_reserved = session.last, torch.cuda.memory_reserved()
-            outcome = fitted.schedule.outcome if fitted.schedule is not None else fitted.decided.outcome
+            fitted = session.last
             self.save_step(share, fitted)
-            known = times_of(torch.device("cuda", torch.cuda.current_device()))
             figures.update(
-                predicted_reserved_bytes=reserved(fitted.lives, fitted.decisions, None, fitted.there or InitialReservation()).bytes,
-                first_reserved_bytes=first_reserved, predicted_bytes=outcome.peak, reserve_bytes=fitted.assumed.reserve, predicted_plain_bytes=fitted.plain,
-                predicted_overhead=round(fitted.overhead, 4), predicted_plain_ms=round(fitted.decided.plain.time_us / 1e3, 2),
-                moved_bytes=outcome.moved, rebuilt_us=round(outcome.rebuilt_us), stalled_us=round(outcome.stalled_us),
-                record_s=round(fitted.recorded_s, 2), plan_s=round(fitted.seconds - fitted.recorded_s, 2), gap=fitted.gap,
-                operations=len(fitted.lives.operations), decisions=len(fitted.decided.decisions),
-                by=fitted.decided.by, measured=len(known.known), rates={name: round(rate / 1e9, 1) for name, rate in known.rates.items()},
-                scales=known.scales,
+                predicted_bytes=fitted.peak, predicted_plain_bytes=fitted.plain, predicted_overhead=round(fitted.overhead, 4), gap=fitted.gap,
+                record_s=round(fitted.recorded_s, 2), plan_s=round(fitted.seconds - fitted.recorded_s, 2),
+                moved_bytes=fitted.outcome.moved, rebuilt_us=round(fitted.outcome.rebuilt_us),
             )  # fmt: skip
             self.measure("ours", SETTLING, **figures, counts=vars(fitted.counts))
             if self.plain_trace is not None:
@@ -328,10 +298,7 @@ def main():
         torch.autograd.set_multithreading_enabled(False)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     case = Case(options)
-    # Fewer than the GPU has, where MPS gives the process a part of them.
-    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-    about = {"gpu": torch.cuda.get_device_name(0), "multiprocessors": multiprocessors, "torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
-    plain = case.measure("plain", **about)
+    plain = case.measure("plain", gpu=torch.cuda.get_device_name(0), torch=torch.__version__, cudnn=torch.backends.cudnn.version())
     case.plain_ms = plain.get("step_ms")
     if case.plain_ms is not None:
         case.expected, again = case.gradients(), case.gradients()

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import pathlib
 import statistics
 import threading
 import time
@@ -30,18 +29,6 @@ def milliseconds(step, count, warm_up=3):
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end))
     return statistics.median(times)
-
-
-def library_seconds():
-    """Each library thread's time on the host's processors, by the kernel's count."""
-    taken = {}
-    for task in pathlib.Path("/proc/self/task").iterdir():
-        # A thread may end meanwhile.
-        with contextlib.suppress(OSError):
-            # Idle threads are called idle-tightfit.
-            if "tightfit" in (task / "comm").read_text():
-                taken[task.name] = int((task / "schedstat").read_text().split()[0]) / 1e9
-    return taken
 
 
 class Peak:
