@@ -10,7 +10,6 @@ The models are in `gpu_run/compiled_models.py`. Ways:
     ours=BYTES        `backend="tightfit"` in these bytes, or in a share (ours=60%) of the predicted need of PyTorch's own division
     least=0.8         the same in a share of the activations at the least peak of PyTorch's in `--known`; weights, gradients, the optimizer's state and
                       the loss come on top
-    offload=B         `torch.compile` with this `activation_memory_budget` and PyTorch's own offloading of every saved value
     losses            100 steps, five times by plain compile, and twice within 60% of its bytes; the small models are meant for it
     sweep             predicted peaks and times, from 100% of the need to the least in steps of 5%
     WAY+warm          one step of a second process with the folders of WAY
@@ -31,7 +30,6 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu_run"))
-import offloaded
 from compiled_models import BATCH, build
 
 # The most seconds until a cell is ready to be timed.
@@ -92,6 +90,31 @@ class Trained:
         self.optimizer.step()
         return value
 
+    def bytes_beside(self):
+        """Bytes of weights, gradients, AdamW's state, inputs and the loss."""
+        torch = self.torch
+        weights = sum(p.numel() * p.element_size() for p in self.model.parameters())
+        there = torch.cuda.memory_allocated() + 3 * weights
+        found = []
+
+        def forward(*args, **kwargs):
+            with torch.no_grad():
+                found.append(self.model(*args, **kwargs))
+            return found[-1]
+
+        def leaf(value):
+            return value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+        with torch.autocast("cuda", torch.bfloat16):
+            self.loss(forward)
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            self.loss(lambda *_, **__: torch.utils._pytree.tree_map(leaf, found[0])).backward()
+        beside = torch.cuda.max_memory_allocated() - before
+        found.clear()
+        torch.cuda.empty_cache()
+        return there + beside
+
     def peak(self, kind="allocated"):
         return 0 if self.tiny else getattr(self.torch.cuda, f"max_memory_{kind}")()
 
@@ -129,14 +152,12 @@ def cell(name, way, folder, given):
         found = losses_of(trained) if kind == "losses" else sweep_of(trained)
         return {**told, "first_step_s": round(time.monotonic() - began, 1), **found}
     net = model
-    if kind in ("b", "offload"):
+    if kind == "b":
         torch._functorch.config.activation_memory_budget = value
-    if kind == "offload":
-        offloaded.offload_all()
-    if kind in ("b", "compile", "offload"):
+    if kind in ("b", "compile"):
         net = trained.compiled()
     if kind == "least":
-        beside = offloaded.bytes_beside(model, trained.loss)
+        beside = trained.bytes_beside()
         value = int(beside + value * (given.least - beside))
         more = {"budget": value, "least_bytes": given.least, "beside_bytes": beside}
     if kind in ("ours", "least"):
@@ -168,12 +189,22 @@ def cell(name, way, folder, given):
     runs = [statistics.median(trained.run(net, 8)) for _ in range(5)]
     peak, reserved = trained.peak(), trained.peak("reserved")
     if kind in ("ours", "least") and not tiny:
-        more |= offloaded.planned()
-    if given.trace and kind in ("ours", "least", "offload"):
-        more["copies"] = offloaded.traced(lambda: trained.step(net), folder)
+        more |= planned()
     return {
         **told, **more, "time_ms": round(min(runs), 2), "median_ms": round(statistics.median(runs), 2), "first_peak_bytes": first_peak,
         "peak_bytes": peak, "reserved_bytes": reserved, "settled_s": round(settled, 1), "losses": losses,
+    }  # fmt: skip
+
+
+def planned():
+    """The bytes that the plans offload, the predictions, and the rates of the link in bytes per microsecond."""
+    from tightfit._budget.compiled.held import all_held
+
+    plans = [one for held in all_held() for one in held.planned]
+    links = [held.kernels.link for held in all_held()]
+    return {
+        "moved_bytes": sum(sum(one.moved.values()) for one in plans), "predicted_peak_bytes": max((one.peak for one in plans), default=0),
+        "predicted_us": sum(one.overhead_us for one in plans), "link": [[link.out, link.into] for link in links],
     }  # fmt: skip
 
 
@@ -254,7 +285,6 @@ def main():
     parser.add_argument("--end", type=float, default=470, help="seconds after which cells are ended")
     parser.add_argument("--known", type=Path, help="lines of an earlier run: ours is asked for the bytes in them, without waiting for PyTorch's")
     parser.add_argument("--only-ours", action="store_true", help="with --known: PyTorch's cells are not run again")
-    parser.add_argument("--trace", action="store_true", help="profile a step of cells that may offload")
     parser.add_argument("--least", type=int, default=0, help="with --cell: PyTorch's least peak in bytes")
     parser.add_argument("--cell", help="one cell, in this process: MODEL:WAY")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU, whose planned graphs run eagerly")
@@ -340,7 +370,7 @@ class Cell:
             "CUDA_VISIBLE_DEVICES": str(gpu), "TIGHTFIT_VERBOSE": "1",
         }  # fmt: skip
         command = [sys.executable, __file__, "--out", str(out), "--cell", f"{name}:{way}", "--least", str(given.least)]
-        command += [option for option, is_on in (("--tiny", given.tiny), ("--trace", given.trace)) if is_on]
+        command += ["--tiny"] * given.tiny
         with (self.folder / "log").open("w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
 
@@ -384,7 +414,7 @@ def end(process):
 
 def way_of(line):
     asked = line["asked"]
-    value = "" if asked is None else f"={asked}" if isinstance(asked, str) else f"={asked:g}" if line["way"] in ("b", "least", "offload") else f"={int(asked)}"
+    value = "" if asked is None else f"={asked}" if isinstance(asked, str) else f"={asked:g}" if line["way"] in ("b", "least") else f"={int(asked)}"
     return line["way"] + value + ("+warm" if line.get("warm") else "")
 
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Trains with programs that others wrote, plain and within a share of the memory that plain took, on this machine's GPU.
 
-usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--variant plain|budget] [--steps 40] [--seconds 240] [--beside 1] [--tiny]
+usage: scripts/gpu-programs.py FOLDER OUTPUT [--case NAME ..] [--share 60] [--steps 40] [--seconds 240] [--beside 1] [--tiny]
 
 FOLDER holds checkouts: `classification` (pytorch/vision, references/classification), `imagenet` and `dcgan` (pytorch/examples), and `nanoGPT`
 (karpathy/nanoGPT). The trainers of Transformers and Lightning are the installed ones (`gpu_run/trainers.py`). Nothing is fetched: pictures and texts
 are random. With two GPUs, `classification` trains on both as well. Each run has a time limit, and its failure loses no other run.
-OUTPUT/programs.jsonl gets a JSON line as each run is measured: `peak_bytes`, `step_ms` and `loss` of `gpu_run/watched.py`, the exit code, tightfit's
+OUTPUT/programs.jsonl gets a JSON line as each run is measured: `peak_bytes` and `step_ms` of `gpu_run/watched.py`, the exit code, tightfit's
 lines, and whether the last weights equal plain's. Runs that are in it are not repeated. With --beside N, N programs start at once, since compiling
 takes long, and take turns when they are timed. The output of programs is in OUTPUT/CASE-VARIANT.log. TIGHTFIT names the command (by default the
-package's, which PYTHON has). With --variant, one of the two runs alone, and the share is of the peak that tightfit predicts for plain. --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
+package's, which PYTHON has). --tiny makes everything small enough for a CPU: there, shares are of plain's predicted peak.
 """
 
 import argparse
@@ -144,7 +144,6 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=240.0, help="time limit of each run")
     parser.add_argument("--beside", type=int, default=1, help="programs that run side by side")
-    parser.add_argument("--variant", choices=("plain", "budget"))
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
     output = options.output.resolve()
@@ -172,9 +171,6 @@ def main():
     def measure(name):
         if not found[name][0].is_dir():
             tell({"case": name, "missing": str(found[name][0])})
-            return
-        if options.variant:
-            once(name, options.variant, f"{options.share}%" if options.variant == "budget" else 0)
             return
         plain = once(name, "plain", 0)
         peak = predicted(once(name, "fits", 1 << 40)) if options.tiny else plain.get("peak_bytes", 0)

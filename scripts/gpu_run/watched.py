@@ -4,9 +4,8 @@
 usage: [tightfit run .. --] python scripts/gpu_run/watched.py OUTPUT STEPS PROGRAM.py ARGUMENT ..
 
 `peak_bytes` is the most that torch's allocator had allocated at any time, `reserved_bytes` the most that it had reserved. `step_ms` is the median
-time from one update to the next over the second half of them, without waiting. `retries` counts how often torch's allocator found no room in that
-half, gave back its cached bytes and tried again. `weights` is a hash of the weights after the last update, `loss` the last tensor whose backward pass
-the program ran, without the factor of a GradScaler. A program that sets no seed gets one. With several processes by torchrun, the first writes.
+time from one update to the next over the second half of them, without waiting. `weights` is a hash of the weights after the last update. A program
+that sets no seed gets one. With several processes by torchrun, the first writes.
 
 If WATCHED_LOCK names a file, programs that run side by side take turns: while one of them is in the half that is timed, the others wait in their
 next update.
@@ -26,11 +25,6 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
-def retries():
-    """How often torch's allocator found no room so far."""
-    return torch.cuda.memory_stats().get("num_alloc_retries", 0) if torch.cuda.is_available() else 0
-
-
 class Watched:
     """The time of a program's steps. The optimizer that is used first counts them."""
 
@@ -38,10 +32,8 @@ class Watched:
         self.output, self.steps = output, steps
         self.optimizer = None
         self.times = []
-        self.retries = 0
         self.peak = self.reserved = 0
         self.reset = torch.cuda.reset_peak_memory_stats
-        self.loss = self.scaled = None
         self.lock = os.open(os.environ["WATCHED_LOCK"], os.O_CREAT | os.O_RDWR) if "WATCHED_LOCK" in os.environ else None
 
     def note(self):
@@ -53,23 +45,6 @@ class Watched:
         """Peaks may be reset by the program, or by what watches it."""
         self.note()
         self.reset(device)
-
-    def see_losses(self):
-        """Notes the losses of the program."""
-        backward, scale = torch.Tensor.backward, torch.amp.GradScaler.scale
-
-        def of_scaler(scaler, outputs):
-            found = scale(scaler, outputs)
-            if isinstance(outputs, torch.Tensor):
-                self.scaled = (found, outputs.detach())
-            return found
-
-        def of_tensor(tensor, *args, **kwargs):
-            self.loss = self.scaled[1] if self.scaled and self.scaled[0] is tensor else tensor.detach()
-            self.scaled = None
-            return backward(tensor, *args, **kwargs)
-
-        torch.Tensor.backward, torch.amp.GradScaler.scale = of_tensor, of_scaler
 
     def wait(self):
         """Waits for a program that is timed. From the half of the steps on, this program is timed."""
@@ -87,8 +62,6 @@ class Watched:
         if optimizer is self.optimizer:
             self.wait()
             self.times.append(time.perf_counter())
-            if len(self.times) == self.steps // 2:
-                self.retries = retries()
             if len(self.times) > self.steps:
                 raise SystemExit(0)
 
@@ -101,8 +74,6 @@ class Watched:
         line = {"steps": len(self.times), "peak_bytes": self.peak, "reserved_bytes": self.reserved}
         if spans:
             line["step_ms"] = round(1e3 * statistics.median(spans[len(spans) // 2 :]), 2)
-            line["retries"] = retries() - self.retries
-            line["loss"] = None if self.loss is None else round(self.loss.float().mean().item(), 6)
             weights = [p.detach().float().cpu() for group in self.optimizer.param_groups for p in group["params"]]
             line["weights"] = zlib.crc32(b"".join(weight.numpy().tobytes() for weight in weights))
         self.output.write_text(json.dumps(line))
@@ -112,7 +83,6 @@ def main():
     output, steps, program, *arguments = sys.argv[1:]
     watched = Watched(Path(output).resolve(), int(steps))
     register_optimizer_step_post_hook(watched.updated)
-    watched.see_losses()
     torch.cuda.reset_peak_memory_stats = watched.reset_peak
     torch.manual_seed(0)
     sys.argv = [program, *arguments]
