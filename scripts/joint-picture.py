@@ -18,41 +18,40 @@ WAYS = {"plain": "PyTorch", "checkpoint": "PyTorch, checkpoints", "save_on_cpu":
 # Okabe and Ito 2008: color-blind safe.
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 LEFT, TOP, WIDTH, HEIGHT = 60, 40, 520, 300
+# What takes more percent, or more tenths of the memory, is left out.
+MOST, WIDEST = 60, 13
 
 
-def overhead_picture(title, axes, crosses, curves, most, widest):
-    """An SVG: budgets as connected dots, others' ways as crosses; what takes over `most` percent or `widest` tenths more is left out.
-
-    `axes` says what both axes are and `crosses` what a cross is. `curves` has, for each case, the name in its dots'
-    words, the name next to the picture, and the points of the budgets and of the others: memory as a share, overhead in
-    percent, and the label.
-    """
+def picture(curves):
+    """An SVG: budgets as connected dots, PyTorch's ways as crosses."""
     right, bottom = LEFT + WIDTH, TOP + HEIGHT
 
     def at(share, over):
-        return LEFT + WIDTH * share / (widest / 10), bottom - HEIGHT * over / most
+        return LEFT + WIDTH * share / (WIDEST / 10), bottom - HEIGHT * over / MOST
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {right + 190} {bottom + 60}" font-family="sans-serif" font-size="12">',
         DARK,
         f'<rect class="paper" width="{right + 190}" height="{bottom + 60}" fill="#ffffff"/>',
-        f'<text x="16" y="22" font-size="15">{title}</text>',
+        f'<text x="16" y="22" font-size="15">Time and memory of a training step on an H200</text>',
     ]
-    for over in range(0, most + 1, 10):
+    for over in range(0, MOST + 1, 10):
         _, y = at(0, over)
         parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#dddddd"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">+{over}%</text>')
-    for tenths in range(0, widest + 1, 2):
+    for tenths in range(0, WIDEST + 1, 2):
         x, _ = at(tenths / 10, 0)
         parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{tenths * 10}%</text>')
+    axes = "memory over that of plain PyTorch in the same run; time over everything resident"
     parts.append(f'<text x="{LEFT}" y="{bottom + 40}">{axes}</text>')
-    for index, (name, label, ours, others) in enumerate(curves):
+    for index, (name, ours, others) in enumerate(curves):
+        label = name.replace(":", ", ")
         color = COLORS[index % len(COLORS)]
 
         def inside(points):
             """Places and words of the points that are on the picture."""
             for share, over, what in points:
-                if over <= most and share <= widest / 10:
+                if over <= MOST and share <= WIDEST / 10:
                     yield *at(share, over), f"<title>{escape(f'{name}, {what}: {over:+.1f}% in {100 * share:.0f}%')}</title>"
 
         dots = list(inside(ours))
@@ -65,30 +64,23 @@ def overhead_picture(title, axes, crosses, curves, most, widest):
         y = TOP + 18 * index
         parts.append(f'<circle cx="{right + 22}" cy="{y}" r="4" fill="{color}"/>')
         parts.append(f'<text x="{right + 34}" y="{y + 4}">{escape(label)}</text>')
-    parts.append(f'<text x="{right + 18}" y="{TOP + 18 * len(curves) + 4}">x  {crosses}</text>')
+    parts.append(f'<text x="{right + 18}" y="{TOP + 18 * len(curves) + 4}">x  {WAYS["checkpoint"]}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def groups(path):
-    """For each case: its own lines, the first of which is everything resident, and PyTorch's."""
-    lines = list(measured_lines.read(pathlib.Path(path)))
-    found = {}
+def curves(lines):
+    """For each case: its name, and (memory over PyTorch's, overhead in percent, what it is) of every budget and of PyTorch's ways."""
+    found, others_of = {}, {}
     for line in lines:
         if "label" in line:
             found.setdefault(line["case"], []).append(line)
-    ways = {}
-    for line in lines:
-        if "way" in line:
-            ways.setdefault(line["case"], {})[line["way"]] = line
-    # PyTorch's are in f32.
-    return {case: (own, ways.get(case.removesuffix(":f32"), {})) for case, own in found.items() if own[0]["label"] == "resident"}
-
-
-def curves(path):
-    """For each case: its names, and (memory over PyTorch's, overhead in percent, what it is) of every budget and of PyTorch's ways."""
-    for case, (own, ways) in groups(path).items():
+        elif "way" in line:
+            others_of.setdefault(line["case"], {})[line["way"]] = line
+    for case, own in found.items():
+        # PyTorch's are in f32.
+        ways = others_of.get(case.removesuffix(":f32"), {})
         plain = ways.get("plain", {})
-        if "step_ms" not in plain:
+        if "step_ms" not in plain or own[0]["label"] != "resident":
             continue
         whole, resident = plain["peak_bytes"], own[0]["step_time_us"]
         ours = [(line["peak_bytes"] / whole, 100 * (line["step_time_us"] / resident - 1), line["label"]) for line in own]
@@ -97,15 +89,9 @@ def curves(path):
             for way, line in ways.items()
             if "step_ms" in line
         ]
-        yield case, case.replace(":", ", "), sorted(ours), others
-
-
-def picture(path):
-    axes = "memory over that of plain PyTorch in the same run; time over everything resident"
-    title = "Time and memory of a training step on an H200"
-    return overhead_picture(title, axes, WAYS["checkpoint"], list(curves(path)), most=60, widest=13)
+        yield case, sorted(ours), others
 
 
 if __name__ == "__main__":
     output = pathlib.Path(sys.argv[1]) if len(sys.argv) == 2 else ROOT / "docs/pictures/joint-plan.svg"
-    output.write_text(picture(ROOT / "docs/measured/joint.jsonl"))
+    output.write_text(picture(list(curves(measured_lines.read(ROOT / "docs/measured/joint.jsonl")))))

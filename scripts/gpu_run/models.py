@@ -1,6 +1,6 @@
 """The networks that docs/results.md measures under PyTorch, with their inputs; random weights, random data.
 
-    step.network   densenet40 unet2d unet3d imagedecoder videodecoder small, a layer (depthwise, pointwise), or torchvision's name
+    step.network   densenet40 unet2d unet3d imagedecoder videodecoder, or torchvision's name
     precision      fp32 (no tensor cores), tf32, fp16, bf16 (channels last)
 """
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-TYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
+TYPES = {"fp32": torch.float32, "tf32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def densenet40(growth=40):
@@ -139,22 +139,6 @@ class VideoDecoder(nn.Module):
         return self.layers(x)
 
 
-def small():
-    """Four convolutions for 32 x 32 images, small enough to train for hundreds of steps."""
-    layers, channels = [], 3
-    for width in (32, 64, 64, 128):
-        layers += [nn.Conv2d(channels, width, 5, padding=2), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)]
-        channels = width
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * 4, 10))
-
-
-# Two layers of MobileNetV3-Large that are slow to tune. Source: Howard et al. 2019, table 1.
-LAYERS = {
-    "depthwise": lambda: nn.Conv2d(240, 240, 5, padding=2, groups=240, bias=False),
-    "pointwise": lambda: nn.Conv2d(240, 40, 1, bias=False),
-}
-
-
 def build(network, batch, precision, device="cuda", size=None):
     """A network in training, its input and its target, all of one precision, the same for one seed.
 
@@ -164,10 +148,8 @@ def build(network, batch, precision, device="cuda", size=None):
     shape, classes = (3, size or 224, size or 224), 1000
     if network == "unet3d":
         model, shape = UNet3d(), (1, *[size or 96] * 3)
-    elif network in ("densenet40", "small"):
-        model, shape, classes = {"densenet40": densenet40, "small": small}[network](), (3, 32, 32), 10
-    elif network in LAYERS:
-        model, shape = LAYERS[network](), (240, 28, 28)
+    elif network == "densenet40":
+        model, shape, classes = densenet40(), (3, 32, 32), 10
     elif network in ("unet2d", "imagedecoder", "videodecoder"):
         model, shape = {"unet2d": UNet2d, "imagedecoder": ImageDecoder, "videodecoder": VideoDecoder}[network]().with_input(size)
     else:
@@ -180,16 +162,14 @@ def build(network, batch, precision, device="cuda", size=None):
         else:
             model = getattr(torchvision.models, network)(weights=None, **options)
     for module in model.modules():
-        if isinstance(module, (nn.Dropout, nn.Dropout3d)):
-            module.p = 0.0
-        if type(module).__name__ == "StochasticDepth":
+        if isinstance(module, nn.Dropout) or type(module).__name__ == "StochasticDepth":
             module.p = 0.0
     x = torch.randn(batch, *shape)
     if network in ("unet3d", "unet2d"):
         target = torch.randint(2, (batch, *shape[1:]))
     elif network.startswith(("deeplab", "fcn")):
         target = torch.randint(21, (batch, *shape[1:]))
-    elif network.endswith("decoder") or network in LAYERS:
+    elif network.endswith("decoder"):
         target = torch.zeros(1)
     else:
         target = torch.randint(classes, (batch,))
@@ -197,17 +177,15 @@ def build(network, batch, precision, device="cuda", size=None):
     if precision == "bf16":
         layout = torch.channels_last_3d if x.dim() == 5 else torch.channels_last
         model, x = model.to(memory_format=layout), x.to(memory_format=layout)
-    # A layer alone has a gradient of its input too, as in the middle of a network.
-    x.requires_grad_(network in LAYERS)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     return model.train(), x, target.to(device)
 
 
 def loss_of(model, x, target):
-    """The loss of one step, in 32 bits or more."""
+    """The loss of one step, in 32 bits."""
     out = model(x)
     if isinstance(out, dict):
         out = out["out"]
     if target.is_floating_point():
         return out.float().square().mean()
-    return F.cross_entropy(out if out.dtype == torch.float64 else out.float(), target)
+    return F.cross_entropy(out.float(), target)

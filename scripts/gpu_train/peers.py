@@ -11,6 +11,7 @@ import json
 import sys
 
 import torch
+import torchvision
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -84,28 +85,11 @@ def googlenet():
     return nn.Sequential(*layers, nn.AvgPool2d(7), nn.Dropout(0.4), nn.Flatten(), nn.Linear(1024, 1000)), 224
 
 
-class Bottleneck(nn.Module):
-    def __init__(self, i, width, stride):
-        super().__init__()
-        norm = lambda a, b, k, s, p: [nn.Conv2d(a, b, k, s, p, bias=False), nn.BatchNorm2d(b)]
-        relu = lambda: nn.ReLU(inplace=INPLACE)
-        self.long = nn.Sequential(*norm(i, width, 1, 1, 0), relu(), *norm(width, width, 3, stride, 1), relu(),
-                                  *norm(width, 4 * width, 1, 1, 0))
-        same = i == 4 * width and stride == 1
-        self.short = nn.Identity() if same else nn.Sequential(*norm(i, 4 * width, 1, stride, 0))
-
-    def forward(self, x):
-        return torch.relu_(self.long(x) + self.short(x))
-
-
 def resnet50():
-    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=INPLACE), nn.MaxPool2d(3, 2, 1)]
-    i = 64
-    for width, count, stride in [(64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)]:
-        for block in range(count):
-            layers.append(Bottleneck(i, width, stride if block == 0 else 1))
-            i = 4 * width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(i, 1000)), 224
+    net = torchvision.models.resnet50()
+    net.relu.inplace = INPLACE
+    blocks = [*net.layer1, *net.layer2, *net.layer3, *net.layer4]
+    return nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool, *blocks, net.avgpool, nn.Flatten(), net.fc), 224
 
 
 NETWORKS = {"alexnet-1col": alexnet, "overfeat": overfeat, "googlenet": googlenet, "resnet50": resnet50,
