@@ -25,11 +25,10 @@ MODELS = "resnet50", "efficientnet_v2_s", "regnet_y_3_2gf", "densenet121"
 
 
 def side(name, share, options):
-    """Takes a turn for each line that is read, and writes its times; a share of None is plain. The last line asks for the counts."""
+    """Takes a turn for each line that is read, and writes its times; a share of None is plain. The last line asks for the peak."""
     import tightfit.torch as tt
     import torch
     import torchvision
-    from tightfit._budget.api import session_of
     from tightfit.errors import DoesNotFit
 
     torch.set_num_threads(1)
@@ -72,10 +71,7 @@ def side(name, share, options):
             if line.strip() == "turn":
                 answer = {"times": [timed() for _ in range(TURN)][-1]}
             else:
-                counts = session_of(model).last.counts if share is not None else None
-                answer = {"packs": counts.packs, "calls": counts.calls, "fetched": counts.fetched} if counts is not None else {}
-                if x.is_cuda:
-                    answer["peak_bytes"], answer["device"] = torch.cuda.max_memory_allocated(), torch.cuda.get_device_name()
+                answer = {"peak_bytes": torch.cuda.max_memory_allocated(), "device": torch.cuda.get_device_name()} if x.is_cuda else {}
         except DoesNotFit as error:
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)
@@ -103,7 +99,7 @@ def compare(name, share, options):
     try:
         turns = [[ask(process, "turn")["times"] for process in sides] for _ in range(SETTLING + options.steps)][SETTLING:]
         host, step = ([statistics.median(turn[at][kind] for turn in turns) for at in (0, 1)] for kind in (0, 1))
-        plain, fitted = (ask(process, "counts") for process in sides)
+        plain, fitted = (ask(process, "peak") for process in sides)
         peaks = [plain.get("peak_bytes"), fitted.get("peak_bytes")]
         return {**about, **fitted, "host_ms": host, "step_ms": step, "over": step[1] / step[0] - 1, "peak_bytes": peaks}
     except (RuntimeError, ValueError) as error:

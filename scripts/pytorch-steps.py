@@ -19,7 +19,7 @@ from paper_tables.measured import MEASURED, table_5_steps
 
 ROOT = Path(__file__).resolve().parents[1]
 # Okabe and Ito 2008: color-blind safe.
-PLAIN, RUN, BENCHMARK, SLOWER = "#999999", "#0072B2", "#E69F00", "#D55E00"
+RUN, BENCHMARK, SLOWER = "#0072B2", "#E69F00", "#D55E00"
 LEFT, WIDTH, ROW, TOP = 210, 420, 22, 70
 
 

@@ -11,17 +11,28 @@ writes.
 """
 
 import argparse
+import json
 import os
+import pathlib
 import statistics
 import time
 
 import torch
 from measure import Peak, milliseconds, tell
 from models import build, loss_of
-from report import Report
 
 # A step that takes this number of times the shortest was held up.
 HELD_UP = 1.25
+# Seconds of steps behind the end of tuning that are not timed.
+SETTLING = 2
+
+
+def is_tuned(report):
+    """Whether the report of this process has convolutions, all of them decided, for two seconds now."""
+    if report is None or not report.exists() or report.stat().st_mtime > time.time() - SETTLING:
+        return False
+    found = json.loads(report.read_text())
+    return bool(found["kernels"]) and found["totals"].get("undecided") == 0
 
 
 def measure(case, options):
@@ -32,14 +43,15 @@ def measure(case, options):
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
     solver = torch.optim.SGD(model.parameters(), lr=0.0)
 
-    report = Report()
+    # None without `tightfit run --report`.
+    path = os.environ.get("TIGHTFIT_REPORT")
+    report = pathlib.Path(path.replace("%p", str(os.getpid()))) if path else None
 
     def is_over(begin, times):
-        is_tuned = report.is_tuned()
         spent = time.perf_counter() - begin
         # Where all steps are held up alike, only the report shows it.
-        is_quiet = not report.path and max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
-        over = torch.tensor(float(spent >= options.seconds or (is_tuned or is_quiet) and spent >= options.least), device="cuda")
+        is_quiet = report is None and max(times[len(times) // 2 :], default=0.0) < HELD_UP * min(times, default=0.0)
+        over = torch.tensor(float(spent >= options.seconds or spent >= options.least and (is_quiet or is_tuned(report))), device="cuda")
         if ranks > 1:
             torch.distributed.broadcast(over, 0)
         return bool(over)
