@@ -7,7 +7,7 @@ from typing import Any
 
 from .mucudnn import BOTH_ALL, LEGACY_ALL, MAIN, MIB, ONE_COLUMN
 from .per_group import LAYERS, PER_GROUP
-from .tables import ROOT, Answers, Row, Table
+from .tables import ROOT, Answers, Row, Table, table
 
 Json = dict[str, Any]
 
@@ -57,7 +57,7 @@ def search_space(_: Answers) -> str:
         count = algorithms(profile, "backward-filter c64 h27 w27 k192 r5 s5 pad2 f32")
         rows.append([f"conv2 of AlexNet in one column, cuDNN 9, {name}", str(count), space(count, 256), "-"])
     head = ["kernel", "algorithms of backward-filter", "configurations of 256 samples", "the paper prints"]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
+    return table(head, rows)
 
 
 # The kernel that loses most by one missing byte, and the workspace of its best algorithm.
@@ -108,8 +108,7 @@ def one_byte(answers: Answers) -> str:
         f"AlexNet's\nsecond layer), and dividing recovers all but {100 * (kernel['time_us'] / best['time_us'] - 1):.0f}% of it.\n"
     )
     command = "`tightfit optimize alexnet-1col --batch 256 --layers LAYER --operations OPERATION --workspace BYTES --backend " + MAIN + "`"
-    table = "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
-    return f"{command}\n\n{table}\n{sentence}"
+    return f"{command}\n\n{table(head, rows)}{sentence}"
 
 
 def lost(best: Json, kernel: Json) -> float:

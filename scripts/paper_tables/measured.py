@@ -6,7 +6,7 @@ from typing import Any
 
 from measured_lines import read
 
-from .tables import GIB, ROOT
+from .tables import GIB, ROOT, table
 
 Json = dict[str, Any]
 MEASURED = ROOT / "docs/measured"
@@ -23,10 +23,6 @@ def lines() -> dict[str, dict[str, Json]]:
 def printed(table: str, file: str = "papers") -> list[Json]:
     """The lines of a table that were transcribed from a run's output."""
     return [line for line in read(MEASURED / f"{file}-printed.jsonl") if line["table"] == table]
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
 
 
 def step_of(measured: dict[str, dict[str, Json]], job: str, network: str) -> Json | None:

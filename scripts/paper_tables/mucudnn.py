@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from .tables import GIB, MIB, Answers, Row, Table, ms
+from .tables import GIB, MIB, Answers, Row, Table, ms, table
 
 RECORDED = "profiles/recorded/h200-"
 MAIN = f"replay:{RECORDED}2026-11-21.jsonl.gz"
@@ -396,7 +396,7 @@ def variables(answers: Answers) -> str:
         most, every = max(points.values()), sum(points[kernel["problem"]] for kernel in kernels)
         rows.append([network, f"`tightfit {command}`", str(len(kernels)), str(most), str(every), paper])
     head = ["network, mini-batch", f"command, with `{OF_FRONT}`", "kernels", "points of the largest front", "of all", "the paper"]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
+    return table(head, rows)
 
 
 # Blocks that are not a table of fixed rows.

@@ -105,6 +105,11 @@ def markdown(table: Table, answers: Answers) -> str:
     return shown + "\n".join(lines) + "\n"
 
 
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of these cells."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows]) + "\n"
+
+
 def ms(microseconds: float) -> str:
     value = microseconds / 1e3
     return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
