@@ -135,20 +135,14 @@ class Profile(Table):
         return self.rows()
 
     def _shown(self) -> list[dict[str, str]]:
-        return [
-            {**{name: str(device[name]) for name in ("name", "library", "backend")}, **_counts(device)}
-            for device in self.devices
-        ]
+        shown = ("name", "library", "backend", "problems", "measurements")
+        return [{name: str(device[name]) for name in shown} for device in self.devices]
 
     def __repr__(self) -> str:
         devices = self.devices
         counts = ", ".join(f"{sum(device[name] for device in devices)} {name}" for name in ("problems", "measurements"))
         more = f" and {len(devices) - 2} more" if len(devices) > 2 else ""
         return f"<Profile of {', '.join(device['name'] for device in devices[:2])}{more}: {counts}>"
-
-
-def _counts(device: dict[str, Any]) -> dict[str, str]:
-    return {name: str(device[name]) for name in ("problems", "measurements")}
 
 
 def merge(cache: PathLike, *files: PathLike) -> int:

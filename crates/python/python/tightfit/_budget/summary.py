@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .compiled.held import all_held

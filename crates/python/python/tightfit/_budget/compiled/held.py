@@ -95,7 +95,7 @@ class Held:
     def on_gpu(self) -> bool:
         return bool(self.device.type == "cuda" and torch.cuda.is_available())
 
-    def terms(self, key: str, graph: fx.GraphModule, inputs: Sequence[Any], optimizer: Any, part: Part | None = None) -> Terms:
+    def terms(self, key: str, inputs: Sequence[Any], optimizer: Any, part: Part | None = None) -> Terms:
         """The terms of a graph, or of a part of a model, that are known before its joint graph."""
         if part is not None:
             inputs = part.inputs
@@ -149,7 +149,7 @@ class Held:
         limit = str(self.share or self.budget)
         key = _key(graph, inputs, limit, inner)
         part = part_of_split() if torch.is_grad_enabled() else None
-        terms = self.terms(key, graph, inputs, optimizer, part)
+        terms = self.terms(key, inputs, optimizer, part)
         terms.offloads = offloads
         _ranks.next_graph()
         # The rank with the least room decides.

@@ -1,4 +1,4 @@
-"""Hooks on modules, and what a running pass sees of its model's modules.
+"""Hooks on modules, by which a running pass follows the modules of its model.
 
 The hooks of submodules are there only while a pass runs.
 """

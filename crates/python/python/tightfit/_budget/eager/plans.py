@@ -305,7 +305,7 @@ class Plans:
         if not watches(device):
             return
         if self.cap.begin(device, self._needed(device), fitted.watch.passes >= WATCHED):
-            self._give_room(fitted, device)
+            self._give_room(fitted)
         if fitted.watch.passes >= WATCHED:
             return
         if not fitted.watch.passes:
@@ -323,7 +323,7 @@ class Plans:
             return max(self.budget, int(torch.cuda.max_memory_reserved(device)))
         return max([self.budget, *(fitted.watch.seen for fitted in watched)])
 
-    def _give_room(self, fitted: Fitted, device: torch.device) -> None:
+    def _give_room(self, fitted: Fitted) -> None:
         """Plans once more, with room for gaps, since the allocator often reserves too much."""
         line = f"{self.name}: the gaps between the blocks of PyTorch's allocator exceeded the budget in most steps"
         if fitted.schedule is not None and not self.planner.gaps:

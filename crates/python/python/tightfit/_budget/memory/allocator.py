@@ -150,7 +150,7 @@ def enforce(needed: int, device: torch.device, owner: object) -> int:
     allowed = needed + room_for_gaps(needed)
     if device.type != "cuda" or not torch.cuda.is_available():
         return allowed
-    index = _index(device)
+    index = int(torch.cuda.current_device() if device.index is None else device.index)
     if id(owner) not in _bounds.setdefault(index, {}):
         weakref.finalize(owner, _forget, id(owner)).atexit = False
     _shares.setdefault(index, _share(index))
@@ -175,10 +175,6 @@ def _apply(index: int) -> None:
     if _bounds[index]:
         share = min(share, max(_bounds[index].values()) / torch.cuda.get_device_properties(index).total_memory)
     torch.cuda.set_per_process_memory_fraction(share, index)
-
-
-def _index(device: torch.device) -> int:
-    return int(torch.cuda.current_device() if device.index is None else device.index)
 
 
 def _share(index: int) -> float:

@@ -121,14 +121,12 @@ class Builder:
             for writes in range(storage.writes + 1):
                 value = (storage.number, writes)
                 if index < 0 or (storage.number, writes - 1) in ends:
-                    index = self.add_tensor(storage.number, value, made_in.get(value), gradients, index)
+                    index = self.add_tensor(storage.number, made_in.get(value), gradients, index)
                 self.of[value] = index
                 if value in self.saved and value not in self.read_inside and storage.number not in self.complex:
                     self.mark_saved(index, made_in.get(value))
 
-    def add_tensor(
-        self, number: int, value: tuple[int, int], maker: Operation | None, gradients: set[int], before: int
-    ) -> int:
+    def add_tensor(self, number: int, maker: Operation | None, gradients: set[int], before: int) -> int:
         storage = self.recorder.storages[number]
         external = storage.external
         if external is None and maker is None and before < 0:
@@ -191,11 +189,8 @@ class Builder:
         self.parts.append([recorded] if recorded is not None else [])
         return len(self.operations) - 1
 
-    def add_operation(self, operation: Operation) -> int:
-        return self.add_call([operation], set())
-
     def add_call(self, parts: list[Operation], inner: set[int]) -> int:
-        """Adds the operations of a call of a function as one, whose own temporary tensors are its workspace."""
+        """Adds an operation, or the operations of a call of a function as one, whose own temporary tensors are its workspace."""
         made = list(dict.fromkeys(self.of[value] for part in parts for value in part.makes if value in self.of))
         read = list(dict.fromkeys(self.of[value] for part in parts for value in part.reads if value in self.of))
         written: set[int] = set()

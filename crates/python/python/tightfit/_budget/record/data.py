@@ -83,10 +83,9 @@ class Operation:
 
 @dataclass(slots=True)
 class Pack:
-    """A tensor that autograd saved: the view, whether it is a parameter, the module that ran, and the call of a function that saved it."""
+    """A tensor that autograd saved: the view, the module that ran, and the call of a function that saved it."""
 
     view: View
-    leaf: bool
     group: str
     call: int
 

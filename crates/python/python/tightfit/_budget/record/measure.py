@@ -113,12 +113,12 @@ def measure(recorder: Recorder, device: torch.device, rates: Rates, times: Times
                     continue
                 try:
                     if key not in times.known:
-                        time_us, workspace = _time(part, recorder, device, clock, 1e-6 * estimate(part, rates))
+                        time_us, workspace = _time(part, device, clock, 1e-6 * estimate(part, rates))
                         times.known[key] = round(times_over * time_us, 3), int(times_over * workspace)
                         done += 1
                         if times_over > 1:
                             times.rough.add(key)
-                    if _lacks_blocks(key, times) and (found := _blocks(part, recorder, device)) is not None:
+                    if _lacks_blocks(key, times) and (found := _blocks(part, device)) is not None:
                         times.blocks[key] = [int(times_over * size) if size > 0 else size for size in found]
                 except torch.OutOfMemoryError:
                     continue
@@ -163,7 +163,7 @@ def _parts(operation: Operation) -> Iterator[tuple[Operation, float]]:
         samples //= 2
 
 
-def _on_scratch(operation: Operation, recorder: Recorder, device: torch.device) -> Callable[[], Any]:
+def _on_scratch(operation: Operation, device: torch.device) -> Callable[[], Any]:
     """A call of an operation on scratch tensors."""
     generator = torch.Generator(device)
     generator.manual_seed(0)
@@ -172,7 +172,7 @@ def _on_scratch(operation: Operation, recorder: Recorder, device: torch.device) 
     return lambda: operation.function(*args, **kwargs)
 
 
-def _time(operation: Operation, recorder: Recorder, device: torch.device, clock: _Clock, expected: float) -> tuple[float, int]:
+def _time(operation: Operation, device: torch.device, clock: _Clock, expected: float) -> tuple[float, int]:
     """Time of a call in us, and bytes of its workspace.
 
     Raises
@@ -180,7 +180,7 @@ def _time(operation: Operation, recorder: Recorder, device: torch.device, clock:
     RuntimeError
         If it takes much longer than the expected seconds, because scratch tensors cannot be like real ones.
     """
-    call = _on_scratch(operation, recorder, device)
+    call = _on_scratch(operation, device)
 
     def calls() -> None:
         for _ in range(CALLS):
@@ -211,14 +211,14 @@ def _lacks_blocks(key: str, times: Times) -> bool:
     return key in times.known and times.known[key][1] > SMALL and key not in times.blocks
 
 
-def _blocks(operation: Operation, recorder: Recorder, device: torch.device) -> list[int] | None:
+def _blocks(operation: Operation, device: torch.device) -> list[int] | None:
     """The blocks that a call allocates and frees in addition to its results, in order. A positive number is the bytes of a new block, 0 is a result,
     -1 is the release of the first block, -2 of the second. Small blocks are left out. The result is None if the program records its allocations
     itself, or if this version of PyTorch records none."""
     is_recording = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     if device.type != "cuda" or is_recording is None or is_recording():
         return None
-    call = _on_scratch(operation, recorder, device)
+    call = _on_scratch(operation, device)
     memory = torch.cuda.memory
     memory._record_memory_history(context=None, max_entries=10_000)
     try:

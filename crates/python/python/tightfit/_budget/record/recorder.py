@@ -191,8 +191,7 @@ class Recorder(TorchDispatchMode):
     def saved(self, tensor: Tensor) -> int:
         """Notes that autograd saves a tensor, and returns the number of this pack."""
         number = len(self.packs)
-        leaf = tensor.requires_grad and tensor.is_leaf
-        self.packs.append(Pack(self.view(tensor), leaf, self.group, self.current))
+        self.packs.append(Pack(self.view(tensor), self.group, self.current))
         self._packed.append((number, torch._C._autograd._get_sequence_nr()))
         self.timeline.append(("pack", number))
         return number
@@ -426,13 +425,13 @@ def _changed(function: Any, args: Any, kwargs: Any) -> list[Tensor]:
         if not written and position not in positions:
             continue
         value = args[position] if position < len(args) else kwargs.get(argument.name)
-        if position in positions and not _trains(function, args, kwargs):
+        if position in positions and not _trains(args, kwargs):
             continue
         found.extend(item for item in (value if isinstance(value, list | tuple) else [value]) if has_storage(item))
     return found
 
 
-def _trains(function: Any, args: Any, kwargs: Any) -> bool:
+def _trains(args: Any, kwargs: Any) -> bool:
     """Whether a batch normalization updates its running statistics."""
     value = args[5] if len(args) > 5 else kwargs.get("training", True)
     return bool(value)

@@ -120,7 +120,7 @@ def build(
             if between_bytes and recorder.operations[number].stage == "backward":
                 builder.add(None, "", "backward", "between the passes", workspace_bytes=between_bytes)
                 between_bytes = 0
-            builder.add_operation(recorder.operations[number])
+            builder.add_call([recorder.operations[number]], set())
         else:
             add_pack(event, number)
         _hold(builder, held.get(position, []))
