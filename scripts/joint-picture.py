@@ -18,7 +18,7 @@ WAYS = {"plain": "PyTorch", "checkpoint": "PyTorch, checkpoints", "save_on_cpu":
 # Okabe and Ito 2008: color-blind safe.
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 LEFT, TOP, WIDTH, HEIGHT = 60, 40, 520, 300
-# What takes more percent, or more tenths of the memory, is left out.
+# Points with more percent, or more tenths of the memory, are left out.
 MOST, WIDEST = 60, 13
 
 
