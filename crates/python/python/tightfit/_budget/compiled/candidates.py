@@ -28,7 +28,7 @@ class Candidates:
     plain
         PyTorch's fastest division.
     theirs, ours
-        PyTorch's divisions, and least cuts by what they save.
+        The divisions of PyTorch, and least cuts by the places that they save.
     calls
         The number of calls of the graph before its backward pass.
     seen
