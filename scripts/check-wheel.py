@@ -2,11 +2,9 @@
 """Checks a wheel before it is published: its size, that nothing in it has symbols, and the newest glibc that it needs.
 
     python scripts/check-wheel.py --glibc 2.28 --megabytes 15 wheels/tightfit-*.whl
-    python scripts/check-wheel.py --megabytes 15 --try tightfit-*.whl     # and --torch[=ENVIRONMENT]: together with PyTorch
 
-Looks at the extension module and at the libraries that it carries in compressed form. With `--try`, installs
-the wheel in a fresh environment and runs its commands, with `tightfit run` on the mock libraries of `cargo test -p tightfit
---no-run`. Prints what it found; exits with 1 if a limit is exceeded, a part is missing or a trial fails.
+Looks at the extension module and at the libraries that it carries in compressed form. Prints what it found; exits with 1 if a limit is exceeded or a
+part is missing.
 """
 
 import argparse
@@ -17,9 +15,6 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from wheel_trial import CPU_TORCH, try_wheel
-
-TARGET = Path(__file__).resolve().parents[1] / "target"
 GZIP = b"\x1f\x8b\x08\x00"
 ELF = b"\x7fELF"
 
@@ -88,10 +83,6 @@ def main() -> int:
     parser.add_argument("wheels", metavar="WHEEL", nargs="+", type=Path)
     parser.add_argument("--glibc", metavar="VERSION", help="the newest glibc that may be needed, such as 2.28")
     parser.add_argument("--megabytes", metavar="N", type=float, help="the most that a wheel may have")
-    parser.add_argument("--try", dest="trial", action="store_true", help="install each wheel and try what it brings")
-    parser.add_argument("--torch", metavar="WHERE", nargs="?", const=CPU_TORCH,
-                        help="try it beside PyTorch, from this index or environment (default: the index of CPU builds)")
-    parser.add_argument("--target", metavar="FOLDER", type=Path, default=TARGET, help="where cargo built the mock libraries")
     options = parser.parse_args()
     major, _, minor = (options.glibc or "0.0").partition(".")
     glibc = (int(major), int(minor)) if options.glibc else None
@@ -99,9 +90,6 @@ def main() -> int:
     if missing:
         parser.error(f"{missing[0]} is not a file")
     wrong = [f"{wheel}: {fault}" for wheel in options.wheels for fault in check(wheel, glibc, options.megabytes)]
-    if options.trial or options.torch:
-        for wheel in options.wheels:
-            wrong += [f"{wheel}: {fault}" for fault in try_wheel(wheel, options.target.resolve(), options.torch)]
     for fault in wrong:
         print(f"error: {fault}", file=sys.stderr)
     return 1 if wrong else 0

@@ -152,16 +152,3 @@ else:
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.stdout.strip() in ("not installed", "another"), found.stdout + found.stderr
-
-
-def test_a_trial_names_each_step_that_fails(tmp_path: Path) -> None:
-    import zipfile
-
-    wheel = tmp_path / "tightfit-0-cp311-abi3-linux_x86_64.whl"
-    with zipfile.ZipFile(wheel, "w") as files:
-        files.writestr("tightfit/__init__.py", "")
-    answer = checked("--try", "--target", tmp_path, wheel)
-    assert answer.returncode == 1 and "wheel_trial.py" not in answer.stderr, answer.stderr
-    for step in ("install the wheel", "tightfit --version", "import tightfit", "tightfit doctor --preload"):
-        assert f"{step}: " in answer.stderr and f"  {step}: " in answer.stdout, answer.stdout
-    assert f"{tmp_path} has no mock libraries" in answer.stderr
