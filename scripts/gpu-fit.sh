@@ -5,8 +5,7 @@
 #
 # Each case is one process with a time limit (SECONDS_EACH, 300). It runs plain, a checkpoint per block, ours at 102,
 # 80, 60 and 40% of plain's measured peak, with --least at the least budget and 1% below it, and plain again. Then come
-# `save_on_cpu`, the same on a separate stream, and `torch.compile` with half of an `activation_memory_budget`
-# (--compiled 100 50 measures both).
+# `save_on_cpu`, the same on a separate stream, and `torch.compile` with half of an `activation_memory_budget`.
 #
 # A JSON line each, written as it is measured, goes to OUTPUT/fit.jsonl; a failure has a line and loses no other.
 # Standard error goes to OUTPUT/fit.log, and the recorded step of each budget that is met to OUTPUT/steps. Measured
@@ -15,7 +14,7 @@
 #
 # PYTHON (python3) needs torch and torchvision. The extension module of tightfit is this checkout's, or else NATIVE
 # (.gpu/_native.abi3.so), a release build: planning is slow without. SHARES ("80 60 40"), STEPS (8), PEERS ("checkpoint
-# offload streams compile") and OPTIONS (--least, --bits 20, --types tf32, --benchmark, --compiled)
+# offload streams compile") and OPTIONS (--least, --bits 20, --types tf32, --benchmark)
 # choose the measurements.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)

@@ -192,27 +192,27 @@ class Case:
         self.peer(variant)
         self.around = contextlib.nullcontext
 
-    def compiled(self, share):
-        """Compiled as a whole, with a share of the saved bytes: 100 compiles only."""
+    def compiled(self):
+        """Compiled as a whole, with half of the saved bytes."""
         from torch._functorch import config
 
-        with config.patch(activation_memory_budget=share / 100):
-            self.peer("compile", torch.compile, share=share)
+        with config.patch(activation_memory_budget=0.5):
+            self.peer("compile", torch.compile)
 
-    def peer(self, variant, compiler=None, **figures):
+    def peer(self, variant, compiler=None):
         """Measures a way of others, and compares its gradients with plain ones."""
         model = self.model
         try:
             if compiler is not None:
                 torch._dynamo.reset()
                 self.model = compiler(model)
-            failed = "error" in self.measure(variant, **figures)
+            failed = "error" in self.measure(variant)
             if self.expected is not None and not failed:
                 found = self.gradients()
                 off = [mine - plain for mine, plain in zip(found, self.expected, strict=True)]
-                self.tell(f"{variant} gradients", {**figures, "difference": length(off) / max(length(self.expected), 1e-30)})
+                self.tell(f"{variant} gradients", {"difference": length(off) / max(length(self.expected), 1e-30)})
         except Exception as error:  # a line for what failed, and on to the next
-            self.tell(f"{variant} gradients", {**figures, "error": f"{type(error).__name__}: {error}"[:400]})
+            self.tell(f"{variant} gradients", {"error": f"{type(error).__name__}: {error}"[:400]})
         self.model = model
         self.optimizer.zero_grad()
         gc.collect()
@@ -286,7 +286,6 @@ def main():
     parser.add_argument("--least", action="store_true", help="search the least budget, and train at it")
     parser.add_argument("--benchmark", action="store_true", help="cudnn.benchmark, with backward passes on this thread, so that all variants have the same algorithms")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS, help="what is measured beside ours; none leaves all out")
-    parser.add_argument("--compiled", type=int, nargs="*", default=[50], help="percent of activation_memory_budget for `compile`")
     parser.add_argument("--types", choices=("bf16", "tf32"), default="bf16", help="bf16 by autocast, or tf32 without it")
     parser.add_argument("--bits", type=int, default=0, metavar="N", help="compare the bits of N steps with plain's, where plain repeats itself")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write the recorded step of each budget that is met, for `tightfit plan --step`")
@@ -325,8 +324,8 @@ def main():
         case.offloaded("offload", functools.partial(torch.autograd.graph.save_on_cpu, pin_memory=True))
     if "streams" in options.peers:
         case.offloaded("streams", Streams)
-    for share in options.compiled if "compile" in options.peers else ():
-        case.compiled(share)
+    if "compile" in options.peers:
+        case.compiled()
 
 
 if __name__ == "__main__":
