@@ -232,3 +232,24 @@ def test_parametrizations_may_be_cached():
         loss.backward()
         sides.append([parameter.grad for parameter in one.parameters()])
     assert equal(*sides)
+
+
+class Transformed(Layers):
+    """Maps a function over its samples, and adds the gradients of another."""
+
+    def forward(self, x):
+        x = torch.vmap(lambda sample: torch.sigmoid(sample) * sample.mean())(super().forward(x))
+        x = torch.sigmoid(x.movedim(1, -1) + self.shift).movedim(-1, 1)
+        return x + torch.func.grad(lambda y: torch.sigmoid(y).square().sum())(x)
+
+
+def test_transforms_run_inside():
+    """They refuse hooks on saved tensors."""
+    assert all(compared(Transformed(width=16), [torch.randn(2, 3, 16, 16) for _ in range(3)]))
+
+
+def test_transforms_refuse_the_hooks_of_the_program():
+    fitted = fitted_copy(Transformed(width=16), torch.randn(2, 3, 16, 16), 0.5)
+    with torch.autograd.graph.save_on_cpu(), pytest.raises(RuntimeError, match="saved tensor hooks"):
+        fitted(torch.randn(2, 3, 16, 16))
+    fitted(torch.randn(2, 3, 16, 16)).square().mean().backward()

@@ -27,7 +27,8 @@ from ..plan.counts import Counts
 from ..record.compiled_parts import compiled_parts, hide
 from ..record.cost import flops
 from ..record.marks import Marks, active_modes, take_away
-from ..record.recorder import Packed, Recorder, has_storage
+from ..record.modes import NODES
+from ..record.recorder import HIDDEN, Packed, Recorder, has_storage
 from ..record.rehearse import Rehearsal, follow, name_externals
 from ..record.unwatched import Unwatched, asks, would_differ
 from .offload_all import SafePass
@@ -79,16 +80,27 @@ class _InNodes:
             if node not in seen:
                 seen.add(node)
                 nodes += [following for following, _ in node.next_functions]
-                self.hooks += [node.register_prehook(self._before), node.register_hook(self._after)]
+                before, after = (self._hide, self._show) if node.name().rstrip("0123456789") in NODES else (self._before, self._after)
+                self.hooks += [node.register_prehook(before), node.register_hook(after)]
+
+    def _arrived(self, gradients: Any) -> list[Tensor]:
+        found = [gradient for gradient in gradients if gradient is not None]
+        for gradient in found:
+            self.recorder.arrived(gradient)
+        return found
 
     def _before(self, gradients: Any) -> None:
-        for gradient in gradients:
-            if gradient is not None:
-                self.recorder.arrived(gradient)
+        self._arrived(gradients)
         self.recorder.__enter__()
 
     def _after(self, *_: Any) -> None:
         self.recorder.__exit__(None, None, None)
+
+    def _hide(self, gradients: Any) -> None:
+        self.recorder.hide(self._arrived(gradients), HIDDEN)
+
+    def _show(self, results: Any, _: Any) -> None:
+        self.recorder.show([result for result in results if result is not None])
 
     def __exit__(self, *_: object) -> None:
         while self.recorder.innermost():

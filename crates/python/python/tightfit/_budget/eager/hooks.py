@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ...errors import Error
+from ..record.transforms import step_aside
 from ..record.unsupported import say_compiled
 from ..record.unwatched import Unwatched, asks
 from .following import Copied, Hook, places_of, take_away
@@ -60,6 +61,7 @@ class _After(Hook):
 
 def install(model: nn.Module, session: Session) -> None:
     """Puts a session's hooks on a model."""
+    step_aside()
     take_away(model, Copied)
     for (hooks, *flags), hook in zip(places_of(model), (_Before(session, model), _After(session)), strict=True):
         hooks[hook.key] = hook

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..._native import Held, Notes
 from ..record.functions import OPENED, opened
 from ..record.marks import Parts
+from ..record.transforms import is_inside
 from .slots import copy_of
 
 __all__ = ["Noting"]
@@ -35,7 +36,7 @@ class Noting(Notes, Parts):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # A compiler traces this function, and cannot trace a native function.
-        if _is_compiling():
+        if _is_compiling() or is_inside():
             return function(*args, **kwargs) if kwargs else function(*args)
         return self.note(function, args, kwargs)
 

@@ -12,6 +12,7 @@ from ..._native import unowned
 from ..plan.counts import Counts
 from ..record.inputs import other_layout
 from ..record.recorder import Recorder
+from ..record.transforms import StepsAside
 from .slots import modified
 
 __all__ = ["SafePass"]
@@ -20,7 +21,7 @@ __all__ = ["SafePass"]
 SMALL_BYTES = 64 << 10
 
 
-class SafePass:
+class SafePass(StepsAside):
     """A forward pass without a plan: everything large goes to the host as it comes, and waits there.
 
     With a recorder, this is how a step that cannot run on fake tensors is recorded: the device holds next to nothing.

@@ -18,6 +18,7 @@ from ..plan.pack_schedule import DROP, KEEP, PackSchedule
 from ..plan.counts import Counts
 from ..record.marks import is_small
 from ..record.readers import is_sign, readers
+from ..record.transforms import StepsAside
 from .noting import Noting
 from .slots import ALIGNMENT, copy_of
 from .unread import Unread, drop_after
@@ -43,7 +44,7 @@ def _stays(tensor: Tensor) -> bool:
     return bool(tensor.is_conj() or tensor.is_neg())
 
 
-class Packs:
+class Packs(StepsAside):
     """The saved tensors of one forward pass under a plan."""
 
     def __init__(

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from ..record.transforms import top_hooks
+
 __all__ = ["Here", "hooks_are_alone", "pop_hooks", "push_hooks", "running"]
 
 
@@ -47,11 +49,6 @@ def push_hooks(active: Any) -> None:
     if not active.needs_hooks:
         return
     torch._C._autograd._push_saved_tensors_default_hooks(active.pack, active.unpack)
-
-
-def top_hooks() -> tuple[Any, Any] | None:
-    """The hooks that answer now."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True)  # type: ignore[no-any-return]
 
 
 def pop_hooks(active: Any) -> None:

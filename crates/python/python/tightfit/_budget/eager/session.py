@@ -24,6 +24,7 @@ from ..plan.fitted import Fitted
 from ..plan.watch import settle, watches
 from ..record.inputs import carries_gradients, first_trained, form_of, form_of_block, other_layout, values_of
 from ..record.rehearse import is_recording
+from ..record.transforms import is_inside
 from .backward_thread import share
 from .first_step import RealRecording
 from .offload_all import SafePass
@@ -98,7 +99,7 @@ class Session(Plans):
             return False
         if torch._C._current_graph_task_id() != -1 or torch._C._get_tracing_state() is not None:
             return False
-        if torch._C._functorch.peek_interpreter_stack() is not None:
+        if is_inside():
             self.say_once("is called under torch.func, which is not planned")
             return False
         # Gradients may go through a frozen model, in which the search for a trained parameter is long.

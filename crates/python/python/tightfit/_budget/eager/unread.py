@@ -19,6 +19,7 @@ from ..plan.counts import Counts
 from ..plan.pack_schedule import PackSchedule
 from ..plan.unread import blank
 from ..record.readers import is_reading, is_sign, unread
+from ..record.transforms import is_inside
 from .slots import modified
 
 __all__ = ["Unread", "drop_after", "give"]
@@ -59,7 +60,7 @@ def drop_after(schedule: PackSchedule, counts: Counts, name: str, outputs: Any, 
     """Drops the saved tensors that the nodes of a module's outputs do not read. Of tensors that are read for their signs, keeps the signs if `signs`
     holds. Returns whether any of them is dropped now, or nothing may be dropped."""
     is_any = False
-    if torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch.is_anomaly_enabled() or torch._C._len_torch_dispatch_stack() or is_inside():
         # The program looks at tensors.
         return True
     for saved, reader in unread(outputs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +14,9 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .functions import CASTING, Marked, is_in_place, opened
-
-if TYPE_CHECKING:
-    from .recorder import Recorder
+from .modes import is_otherwise
+from .recorder import HIDDEN, Recorder
+from .transforms import is_inside
 
 __all__ = ["Marks", "Parts", "active_modes", "alone", "is_alone", "is_small", "take_away", "without"]
 
@@ -69,12 +69,14 @@ class Marks(Parts):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         recorder = self.recorder
-        if not _grads() or recorder.paused:
+        if not _grads() or recorder.paused or is_inside():
             return function(*args, **(kwargs or {}))
         body = opened(function)
         if body is not None:
             with self:
                 return body(*args, **(kwargs or {}))
+        if is_otherwise(function, args, kwargs) and recorder.innermost():
+            return self._hidden(function, args, kwargs or {})
         if function in CASTING:
             args = self.cast(args)
         target = None
@@ -87,6 +89,18 @@ class Marks(Parts):
         finally:
             recorder.current = before
         recorder.returned_from(out)
+        return out
+
+
+    def _hidden(self, function: Any, args: Any, kwargs: Any) -> Any:
+        recorder = self.recorder
+        recorder.hide([value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)], HIDDEN)
+        recorder.__exit__(None, None, None)
+        try:
+            out = function(*args, **kwargs)
+        finally:
+            recorder.__enter__()
+        recorder.show([out])
         return out
 
 

@@ -63,6 +63,8 @@ class Other:
 
 
 COMPILED = Other("compiled")
+# Of PyTorch, but run where the recorder does not see its parts.
+HIDDEN = Other("hidden")
 SUMMED = Other("sum_of_gradients")
 
 
@@ -289,12 +291,12 @@ class Recorder(TorchDispatchMode):
         """Whether the running code is hidden and recorded as one operation."""
         return self._hidden is not None
 
-    def hide(self, inputs: list[Tensor]) -> None:
+    def hide(self, inputs: list[Tensor], function: Other = COMPILED) -> None:
         """Begins a hidden part: this recorder does not see its calls, and records it as one operation."""
         views = [self.view(tensor) for tensor in inputs]
         reads = list(dict.fromkeys((view.storage, view.writes) for view in views))
         arguments: list[Any] = list(views)
-        operation = Operation(COMPILED, arguments, None, [], reads, [], [], self.stage, None, self.group, 0.0)
+        operation = Operation(function, arguments, None, [], reads, [], [], self.stage, None, self.group, 0.0)
         self._hidden = _Running(operation, [(tensor, tensor._version) for tensor in inputs], len(self.storages))
         if self.stage == "forward":
             # Its saved tensors are packed before it returns.

@@ -29,6 +29,7 @@ from .cost import flops
 from .leaked import make_real
 from .marks import Marks
 from .recorder import Packed, Recorder, has_storage
+from .transforms import StepsAside, step_aside
 from .unwatched import Ours
 from .values import Values, has_values
 
@@ -241,6 +242,7 @@ def _run(
     recorder: Recorder,
     result: Rehearsal,
 ) -> None:
+    step_aside()
     with FakeCopyMode(fake):
         copied = copy.deepcopy(model)
     values.copy_buffers(model, copied)
@@ -300,7 +302,7 @@ def _like(value: Any, values: Values) -> Any:
     return made.requires_grad_(value.requires_grad)
 
 
-class _Forget:
+class _Forget(StepsAside):
     """Hooks that keep no tensor. Unpacking returns a new one of the same form."""
 
     def __init__(self, recorder: Recorder) -> None:
