@@ -28,7 +28,8 @@ def test_a_file_sees_its_arguments_its_neighbors_and_its_exit_code(program):
 
 
 def test_a_module_runs_too(program):
-    done = run("-m", "program", "x", PYTHONPATH=str(program.parent))
+    path = os.pathsep.join(filter(None, (str(program.parent), os.environ.get("PYTHONPATH"))))
+    done = run("-m", "program", "x", PYTHONPATH=path)
     assert (done.returncode, done.stdout) == (5, "__main__ ['x'] 5 False\n"), done.stderr
 
 

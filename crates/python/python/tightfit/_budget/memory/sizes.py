@@ -80,7 +80,8 @@ def budget_bytes(budget: Any, device: torch.device, argument: str = "budget") ->
     try:
         size = int(parse_size(budget)) if isinstance(budget, str) else budget
     except BadInput as error:
-        raise BadInput(f"{argument}: {error}{auto}") from None
+        share = "; or a share, as in '60%'" if takes_auto else ""
+        raise BadInput(f"{argument}: {error}{share}{auto}") from None
     if size <= 0:
         raise BadInput(f"{argument}={budget!r}: it must be positive")
     return size
