@@ -48,16 +48,14 @@ def trained(net, parameters, steps=3):
 
 
 def existing():
-    # The most bytes that the CPU's allocator had given out in the last step.
+    # The most bytes that the CPU's allocator had given out in the last step, by its own count. A sum would depend on the order of the events' times.
     profiler.stop()
-    now = peak = 0
-    for event in sorted(profiler.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
-        if event.name() == "[memory]":
-            now += event.nbytes()
-        elif event.name() == "aten::erfinv":
-            peak = 0
-        peak = max(peak, now)
-    return peak
+    events = list(profiler.profiler.kineto_results.experimental_event_tree())
+    for event in events:
+        events += event.children
+    begin = next(event.start_time_ns for event in events if event.name == "aten::erfinv")
+    counted = [event for event in events if type(event.extra_fields).__name__ == "_ExtraFields_Allocation"]
+    return max(event.extra_fields.total_allocated for event in counted if event.start_time_ns >= begin)
 
 
 def tell(losses):
