@@ -10,7 +10,9 @@ The models are in `gpu_run/compiled_models.py`. Ways:
     ours=BYTES        `backend="tightfit"` in these bytes, or in a share (ours=60%) of the predicted need of PyTorch's own division
     least=0.8         the same in a share of the activations at the least peak of PyTorch's in `--known`; weights, gradients, the optimizer's state and
                       the loss come on top
-    losses            100 steps, five times by plain compile, and twice within 60% of its bytes; the small models are meant for it
+    offload=B         `torch.compile` with this `activation_memory_budget` and PyTorch's own offloading of every saved value
+    losses            100 steps, five times by plain compile, and twice within 60% of its bytes, each time compiled and tuned anew; the small models are
+                      meant for it, with `--beside 1 --threads 16`
     sweep             predicted peaks and times, from 100% of the need to the least in steps of 5%
     WAY+warm          one step of a second process with the folders of WAY
 
@@ -30,12 +32,15 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "gpu_run"))
+import offloaded
 from compiled_models import BATCH, build
 
 # The most seconds until a cell is ready to be timed.
 MOST = 400
 # The repeats of plain compile whose losses are compared, ours, and the steps of each.
 REPEATS, OURS, STEPS = 5, 2, 100
+# The step from which on peaks count.
+SETTLED = 5
 SHARE = 0.6
 # Budgets that are tried, from a small one on.
 TRIES = 3
@@ -90,31 +95,6 @@ class Trained:
         self.optimizer.step()
         return value
 
-    def bytes_beside(self):
-        """Bytes of weights, gradients, AdamW's state, inputs and the loss."""
-        torch = self.torch
-        weights = sum(p.numel() * p.element_size() for p in self.model.parameters())
-        there = torch.cuda.memory_allocated() + 3 * weights
-        found = []
-
-        def forward(*args, **kwargs):
-            with torch.no_grad():
-                found.append(self.model(*args, **kwargs))
-            return found[-1]
-
-        def leaf(value):
-            return value.detach().requires_grad_() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-
-        with torch.autocast("cuda", torch.bfloat16):
-            self.loss(forward)
-            before = torch.cuda.memory_allocated()
-            torch.cuda.reset_peak_memory_stats()
-            self.loss(lambda *_, **__: torch.utils._pytree.tree_map(leaf, found[0])).backward()
-        beside = torch.cuda.max_memory_allocated() - before
-        found.clear()
-        torch.cuda.empty_cache()
-        return there + beside
-
     def peak(self, kind="allocated"):
         return 0 if self.tiny else getattr(self.torch.cuda, f"max_memory_{kind}")()
 
@@ -152,12 +132,14 @@ def cell(name, way, folder, given):
         found = losses_of(trained) if kind == "losses" else sweep_of(trained)
         return {**told, "first_step_s": round(time.monotonic() - began, 1), **found}
     net = model
-    if kind == "b":
+    if kind in ("b", "offload"):
         torch._functorch.config.activation_memory_budget = value
-    if kind in ("b", "compile"):
+    if kind == "offload":
+        offloaded.offload_all()
+    if kind in ("b", "compile", "offload"):
         net = trained.compiled()
     if kind == "least":
-        beside = trained.bytes_beside()
+        beside = offloaded.bytes_beside(model, trained.loss)
         value = int(beside + value * (given.least - beside))
         more = {"budget": value, "least_bytes": given.least, "beside_bytes": beside}
     if kind in ("ours", "least"):
@@ -189,32 +171,24 @@ def cell(name, way, folder, given):
     runs = [statistics.median(trained.run(net, 8)) for _ in range(5)]
     peak, reserved = trained.peak(), trained.peak("reserved")
     if kind in ("ours", "least") and not tiny:
-        more |= planned()
+        more |= offloaded.planned()
+    if given.trace and kind in ("ours", "least", "offload"):
+        more["copies"] = offloaded.traced(lambda: trained.step(net), folder)
     return {
         **told, **more, "time_ms": round(min(runs), 2), "median_ms": round(statistics.median(runs), 2), "first_peak_bytes": first_peak,
         "peak_bytes": peak, "reserved_bytes": reserved, "settled_s": round(settled, 1), "losses": losses,
     }  # fmt: skip
 
 
-def planned():
-    """The bytes that the plans offload, the predictions, and the rates of the link in bytes per microsecond."""
-    from tightfit._budget.compiled.held import all_held
-
-    plans = [one for held in all_held() for one in held.planned]
-    links = [held.kernels.link for held in all_held()]
-    return {
-        "moved_bytes": sum(sum(one.moved.values()) for one in plans), "predicted_peak_bytes": max((one.peak for one in plans), default=0),
-        "predicted_us": sum(one.overhead_us for one in plans), "link": [[link.out, link.into] for link in links],
-    }  # fmt: skip
-
-
 def losses_of(trained):
-    """Losses of the same steps, by plain compile and within a budget.
+    """Losses of the same steps, by plain compile and within a budget. Each run compiles anew, since kernels that are tuned anew may add in another order.
 
     ``among`` is the largest difference between two repeats of plain compile in a step, ``ours`` the largest difference between ours and the repeat
     nearest to it, ``ours_any`` between ours and any repeat, ``ample`` as ``ours`` where nothing is given up, and ``knob`` as ``ours`` for
     PyTorch's own knob at 0.5.
     """
+    from torch._inductor.utils import fresh_cache
+
     torch, model = trained.torch, trained.model
     first = {name: value.clone() for name, value in model.state_dict().items()}
 
@@ -223,6 +197,9 @@ def losses_of(trained):
         trained.optimizer.state.clear()
         losses = []
         for step in range(STEPS):
+            if step == SETTLED:
+                # Compiling and tuning take memory of their own.
+                trained.reset_peak()
             torch.manual_seed(step)
             losses.append(trained.step(net).detach())
         return [value.item() for value in losses]
@@ -230,23 +207,27 @@ def losses_of(trained):
     def largest(runs):
         return max(min(abs(a - b) for b in theirs) for one in runs for a, *theirs in zip(one, *repeats, strict=True))
 
-    net = trained.compiled()
-    repeats = [train(net) for _ in range(REPEATS)]
+    def train_anew(compiled):
+        torch._dynamo.reset()
+        with fresh_cache():
+            return train(compiled())
+
+    repeats = [train_anew(trained.compiled) for _ in range(REPEATS)]
     plain = trained.peak()
-    torch._dynamo.reset()
-    ample = train(trained.within(4 * plain or "1GiB"))
-    torch._dynamo.reset()
+    ample = train_anew(lambda: trained.within(4 * plain or "1GiB"))
     with torch._functorch.config.patch(activation_memory_budget=0.5):
-        knob = train(trained.compiled())
+        knob = train_anew(trained.compiled)
     # The first steps may be compiled once more, with their measured peak.
     budget, net = trained.first_that_fits([int(SHARE * plain) or "60%"])
     train(net)
-    trained.reset_peak()
-    ours = [train(net) for _ in range(OURS)]
+    ours, peaks = [], []
+    for _ in range(OURS):
+        ours.append(train_anew(lambda: trained.within(budget)))
+        peaks.append(trained.peak())
     among = max(abs(a - b) for one, other in itertools.combinations(repeats, 2) for a, b in zip(one, other, strict=True))
     any_of = max(abs(a - b) for one in ours for a, *theirs in zip(one, *repeats, strict=True) for b in theirs)
     return {
-        "plain_peak_bytes": plain, "budget": budget, "peak_bytes": trained.peak(), "among": among, "ours": largest(ours), "ours_any": any_of,
+        "plain_peak_bytes": plain, "budget": budget, "peak_bytes": max(peaks), "among": among, "ours": largest(ours), "ours_any": any_of,
         "ample": largest([ample]), "knob": largest([knob]), "repeats": repeats, "of_ours": ours,
     }  # fmt: skip
 
@@ -285,6 +266,7 @@ def main():
     parser.add_argument("--end", type=float, default=470, help="seconds after which cells are ended")
     parser.add_argument("--known", type=Path, help="lines of an earlier run: ours is asked for the bytes in them, without waiting for PyTorch's")
     parser.add_argument("--only-ours", action="store_true", help="with --known: PyTorch's cells are not run again")
+    parser.add_argument("--trace", action="store_true", help="profile a step of cells that may offload")
     parser.add_argument("--least", type=int, default=0, help="with --cell: PyTorch's least peak in bytes")
     parser.add_argument("--cell", help="one cell, in this process: MODEL:WAY")
     parser.add_argument("--tiny", action="store_true", help="small models on the CPU, whose planned graphs run eagerly")
@@ -370,7 +352,7 @@ class Cell:
             "CUDA_VISIBLE_DEVICES": str(gpu), "TIGHTFIT_VERBOSE": "1",
         }  # fmt: skip
         command = [sys.executable, __file__, "--out", str(out), "--cell", f"{name}:{way}", "--least", str(given.least)]
-        command += ["--tiny"] * given.tiny
+        command += [option for option, is_on in (("--tiny", given.tiny), ("--trace", given.trace)) if is_on]
         with (self.folder / "log").open("w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
 
@@ -414,7 +396,7 @@ def end(process):
 
 def way_of(line):
     asked = line["asked"]
-    value = "" if asked is None else f"={asked}" if isinstance(asked, str) else f"={asked:g}" if line["way"] in ("b", "least") else f"={int(asked)}"
+    value = "" if asked is None else f"={asked}" if isinstance(asked, str) else f"={asked:g}" if line["way"] in ("b", "least", "offload") else f"={int(asked)}"
     return line["way"] + value + ("+warm" if line.get("warm") else "")
 
 
