@@ -198,7 +198,7 @@ def losses_of(trained):
         losses = []
         for step in range(STEPS):
             if step == SETTLED:
-                # Compiling and tuning take memory of their own.
+                # Compiling and tuning also take memory.
                 trained.reset_peak()
             torch.manual_seed(step)
             losses.append(trained.step(net).detach())

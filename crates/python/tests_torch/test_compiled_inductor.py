@@ -29,6 +29,11 @@ for step in range(3):
     print(step, loss.item())
 print(sum(p.double().abs().sum().item() for p in model.parameters()))
 """
+TRACES = """
+import torch._functorch.aot_autograd as aot_autograd
+own = aot_autograd.aot_stage1_graph_capture
+aot_autograd.aot_stage1_graph_capture = lambda *args: print("traced") or own(*args)
+"""
 COUNTS = """
 from torch._dynamo.utils import counters
 print("hits", counters["aot_autograd"]["autograd_cache_hit"])
@@ -101,6 +106,16 @@ def test_unmodified_programs_are_held_with_the_same_losses_and_start_warm_the_se
     for told, planning in ((first.stderr, " s for "), (second.stderr, "by an earlier process")):
         assert told.count("compiled graph: predicted peak") == 1 and "nothing is changed" not in told and planning in told, told
     assert refused.returncode == 3 and "it needs at least" in refused.stderr
+
+
+def test_a_model_that_is_compiled_by_pytorch_alone_is_traced_once_and_starts_warm_the_second_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "code"))
+    monkeypatch.setenv("TIGHTFIT_CACHE", str(tmp_path / "cache.db"))
+    first, second = (launched(tmp_path, "1GiB", TRACES + NET + COUNTS) for _ in range(2))
+    assert first.returncode == 0 and first.stdout.count("traced") == 1 and "hits 0" in first.stdout, first.stderr[-2000:]
+    assert second.returncode == 0 and "traced" not in second.stdout and "hits 1" in second.stdout, second.stderr[-2000:]
+    assert first.stdout.splitlines()[1:-1] == second.stdout.splitlines()[:-1]
+    assert "nothing is changed" in first.stderr and "nothing is changed" in second.stderr
 
 
 OFFLOADED = """

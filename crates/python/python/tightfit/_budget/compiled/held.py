@@ -158,11 +158,7 @@ class Held:
         identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.calls, terms.later, terms.gradients, offloads)
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
-            # An earlier process may have found that PyTorch compiles the graph alone.
-            is_free = self.kept.plans.get(_place(key, terms), {}).get("is_free")
-            run = private.compile_with(inner, None if is_free else plan, graph, inputs, settings)
-        except private.Enough:
-            run = private.compile_with(inner, None, graph, inputs, settings)
+            run = private.compile_with(inner, plan, graph, inputs, settings)
         except DoesNotFit as error:
             if torch.is_grad_enabled() or not have_run():
                 raise

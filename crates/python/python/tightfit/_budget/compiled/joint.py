@@ -6,13 +6,13 @@ Like `private.py`, this uses private interfaces of PyTorch.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from torch import fx
 
-__all__ = ["Ended", "divided_again"]
+__all__ = ["Ended", "Free", "divided_again"]
 
 
 class Ended(BaseException):
@@ -22,9 +22,16 @@ class Ended(BaseException):
         self.error = error
 
 
+class Free(BaseException):
+    """A divider raises this if PyTorch compiles the graph alone."""
+
+
 @contextmanager
-def divided_again() -> Iterator[None]:
-    """Begins again with the same joint graph when `Ended` is raised without an error. Graphs for which that is not possible pass it on."""
+def divided_again(alone: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Begins again with the same joint graph when `Ended` is raised without an error, or `Free`. Graphs for which that is not possible pass it on.
+
+    Within ``alone``, PyTorch compiles as without a divider.
+    """
     try:
         from torch._functorch._aot_autograd import graph_compile
         from torch._inductor import compile_fx
@@ -48,17 +55,27 @@ def divided_again() -> Iterator[None]:
             # Dividing changes more than the graph.
             return own(state, capture)
         known = {name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in vars(meta).items()}
+
+        def renew() -> None:
+            vars(meta).update({name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in known.items()})
+            capture.graph_module = _copy(joint)
+
         made.clear()
         compile_fx._recursive_joint_graph_passes = passes
         try:
             while True:
-                capture.graph_module = _copy(joint)
+                renew()
                 try:
                     return own(state, capture)
                 except Ended as ended:
                     if ended.error is not None:
                         raise
-                vars(meta).update({name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in known.items()})
+        except Free:
+            renew()
+            # As without a divider, the backward graph is compiled in the first backward pass.
+            state.aot_config.force_non_lazy_backward_lowering = False
+            with alone():
+                return own(state, capture)
         finally:
             compile_fx._recursive_joint_graph_passes = own_passes
 

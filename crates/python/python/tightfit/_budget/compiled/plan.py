@@ -100,8 +100,6 @@ class Planned:
         Bytes of other graphs' gradients in its backward pass. They are part of both peaks.
     kept, plain_kept
         Bytes that stay on the device between the passes, here and by PyTorch's own division.
-    is_free
-        Whether PyTorch compiles the graph alone, since far fewer bytes than the budget are needed.
     seconds
         The time to choose it, without the time in which PyTorch makes both graphs of it.
     """
@@ -119,7 +117,6 @@ class Planned:
     kept: int = 0
     plain_kept: int = 0
     gradients: int = 0
-    is_free: bool = False
 
     def times(self, count: int) -> Planned:
         """The plan of this number of calls before a backward pass.
@@ -317,16 +314,14 @@ class Plan:
 
         Raises
         ------
-        Enough
+        Free
             If so.
         """
         assert self.chooser is not None and self.choice is not None
         is_one = self.terms.is_alone and (self.ranks is None or self.ranks.count == 1)
         if self.inner == "inductor" and is_one and self.chooser.peak(self.chooser.plain) <= self.terms.room * (1 - _AMPLE):
             self._state()
-            assert self.planned is not None
-            self.planned.is_free = True
-            raise private.Enough
+            raise private.Free
 
     def _agreed(self, choice: Choice) -> Choice:
         """The choice of the first rank, if the program has several."""

@@ -22,10 +22,10 @@ from .buffers import Buffers, lay_out_as_saved
 from .cut import minimum_cut
 from .divider import Divider
 from .graph import Graph, Pass, Rates, Value
-from .joint import Ended, divided_again
+from .joint import Ended, Free, divided_again
 
 __all__ = [
-    "Divisions", "Enough", "Lacking", "compile_errors", "compile_with", "compiled_by", "compiled_module", "keep_busy", "nothing_again", "options_of", "partition", "pass_to", "read",
+    "Divisions", "Enough", "Free", "Lacking", "compile_errors", "compile_with", "compiled_by", "compiled_module", "keep_busy", "nothing_again", "options_of", "partition", "pass_to", "read",
     "real_tensors", "replace_default", "reset", "running_ddp", "settings_of", "settings_of_module", "source", "splitting",
 ]  # fmt: skip
 
@@ -204,14 +204,16 @@ def _bytes(node: fx.Node) -> int:
 
 
 @contextmanager
-def _observed(divider: Divider) -> Iterator[None]:
+def _observed(divider: Divider, settings: dict[str, Any], plain: dict[str, Any]) -> Iterator[None]:
     """Passes the peak bytes of each graph's buffers to ``divider.keeps``, once Inductor has fused and ordered them and before it generates code.
 
     If it returns False or raises an error, the compilation ends with `Ended`. Otherwise the copies of offloaded values get their places in the
-    order. Both graphs are compiled at once; PyTorch otherwise compiles the backward graph in the first backward pass.
+    order. Both graphs are compiled at once; PyTorch otherwise compiles the backward graph in the first backward pass. Inductor has ``settings``, or
+    ``plain`` once the divider raises `Free`.
     """
     try:
         from torch._functorch import config
+        from torch._inductor import config as inductor_config
         from torch._inductor.graph import GraphLowering
     except ImportError as error:
         raise Lacking(error) from error
@@ -243,9 +245,15 @@ def _observed(divider: Divider) -> Iterator[None]:
         if not kept:
             raise Ended(None)
 
+    @contextmanager
+    def alone() -> Iterator[None]:
+        GraphLowering._update_scheduler = own
+        with inductor_config.patch(plain):
+            yield
+
     GraphLowering._update_scheduler = update
     try:
-        with config.patch(force_non_lazy_backward_lowering=True), divided_again():
+        with config.patch(force_non_lazy_backward_lowering=True), inductor_config.patch(settings), divided_again(alone):
             yield
     finally:
         GraphLowering._update_scheduler = own
@@ -335,20 +343,21 @@ def _boxed(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 def _inductor(divider: Divider | None, graph: fx.GraphModule, inputs: Sequence[Any], settings: dict[str, Any]) -> Callable[..., Any]:
     try:
+        from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx
     except ImportError as error:
         raise Lacking(error) from error
-
     if divider is None:
         return compile_fx(graph, inputs, config_patches=settings)  # type: ignore[no-any-return]
     while True:
         try:
-            with _observed(divider):
-                # A buffer that waits to be reused stays allocated, which no order of operations shows.
-                own = {"custom_partitioner_fn": _partitioner()(divider)}
-                if torch.is_grad_enabled():
-                    own["allow_buffer_reuse"] = False
-                return compile_fx(graph, inputs, config_patches={**settings, **own})  # type: ignore[no-any-return]
+            # A buffer that waits to be reused stays allocated, which no order of operations shows.
+            own = {"custom_partitioner_fn": _partitioner()(divider)} | ({"allow_buffer_reuse": False} if torch.is_grad_enabled() else {})
+            others = {name: value for name, value in settings.items() if name not in own}
+            with _observed(divider, own, {name: settings.get(name, getattr(config, name)) for name in own}):
+                return compile_fx(graph, inputs, config_patches=others)  # type: ignore[no-any-return]
+        except Free:
+            return compile_fx(graph, inputs, config_patches=settings)  # type: ignore[no-any-return]
         except Ended as ended:
             if ended.error is not None:
                 raise ended.error from None
