@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs random programs that change, plain and fitted, and compares every bit.
 
-    changing-programs.py FROM TO [--jobs N]
+    changing-programs.py FROM TO [--jobs N] [--limit SECONDS] [--seconds SECONDS] [--reports FILE]
     changing-programs.py SEED --shrink
 
 Prints a line for each program that fails, and a table at the end. A program is a number: see ``tests_torch/changing_programs.py``.
+With --reports, FILE gets a JSON line for each program as it ends; a program that is in FILE is not run again.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 
@@ -32,7 +34,6 @@ from tightfit._budget.plan import liveness as rebuild  # noqa: E402
 from tightfit._budget.record import cost  # noqa: E402
 from tightfit.errors import DoesNotFit  # noqa: E402
 
-# For each program.
 LIMIT_SECONDS = 300
 # Plain runs that show whether a program repeats itself, where a fitted one has other bits.
 RUNS = 6
@@ -247,17 +248,17 @@ def run_plain(seed):
         side.step(n)
 
 
-def plain_crashes(seed):
+def plain_crashes(seed, limit):
     """Whether the process of the plain program is ended by a signal."""
     try:
-        return subprocess.run([sys.executable, __file__, str(seed), "--plain"], timeout=LIMIT_SECONDS, capture_output=True, check=False).returncode < 0
+        return subprocess.run([sys.executable, __file__, str(seed), "--plain"], timeout=limit, capture_output=True, check=False).returncode < 0
     except subprocess.TimeoutExpired:
         return False
 
 
-def run_all(seeds, jobs=2, told=lambda report: None):
-    """Runs each program in a separate process, within a time limit. Returns their reports."""
-    waiting, reports = queue.SimpleQueue(), []
+def run_all(seeds, jobs=2, limit=LIMIT_SECONDS, told=lambda report: None, seconds=float("inf")):
+    """Runs each program in a separate process, within a time limit; starts none after `seconds`. Returns their reports."""
+    waiting, reports, end = queue.SimpleQueue(), [], time.monotonic() + seconds
     for seed in seeds:
         waiting.put(seed)
 
@@ -266,12 +267,12 @@ def run_all(seeds, jobs=2, told=lambda report: None):
 
     def serve():
         worker = start()
-        while True:
+        while time.monotonic() < end:
             try:
                 seed = waiting.get_nowait()
             except queue.Empty:
                 break
-            timer = threading.Timer(LIMIT_SECONDS, worker.kill)
+            timer = threading.Timer(limit, worker.kill)
             timer.start()
             worker.stdin.write(f"{seed}\n")
             worker.stdin.flush()
@@ -281,8 +282,8 @@ def run_all(seeds, jobs=2, told=lambda report: None):
             if line:
                 report = json.loads(line)
             else:
-                result = "hang" if late else "plain crashed" if plain_crashes(seed) else "crash"
-                report = report_of(seed, result, f"over {LIMIT_SECONDS} s" if late else "the process ended")
+                result = "hang" if late else "plain crashed" if plain_crashes(seed, limit) else "crash"
+                report = report_of(seed, result, f"over {limit} s" if late else "the process ended")
                 worker = start()
             reports.append(report)
             told(report)
@@ -313,6 +314,9 @@ def main():
     parser.add_argument("first", type=int, nargs="?")
     parser.add_argument("last", type=int, nargs="?")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds for each program")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no program after so long")
+    parser.add_argument("--reports", type=Path, metavar="FILE", help="append a JSON line for each program, and leave out the programs that are there")
     parser.add_argument("--shrink", action="store_true", help="makes one program that fails smaller")
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
@@ -328,11 +332,21 @@ def main():
         print(f"left out {left_out}\n{report}")
         return None
 
+    there = []
+    if options.reports is not None and options.reports.exists():
+        there = [json.loads(line) for line in options.reports.read_text().splitlines()]
+    ran, writing = {report["seed"] for report in there}, threading.Lock()
+
     def told(report):
         if report["result"] in FAILURES:
             print(f"{report['seed']}: {report['result']}: {report['what']} | {report['program']}", flush=True)
+        if options.reports is not None:
+            with writing, options.reports.open("a") as file:
+                file.write(json.dumps(report) + "\n")
 
-    reports = run_all(range(options.first, options.last), options.jobs, told)
+    seeds = [seed for seed in range(options.first, options.last) if seed not in ran]
+    reports = [report for report in there if options.first <= report["seed"] < options.last]
+    reports += run_all(seeds, options.jobs, options.limit, told, options.seconds)
     print(table(reports))
     return sys.exit(any(report["result"] in FAILURES for report in reports))
 
