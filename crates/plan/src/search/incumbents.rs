@@ -24,6 +24,25 @@ pub(super) const PHASE_TIME_DIVISOR: usize = 4;
 const MAX_PLACINGS: usize = 6;
 const ROOM_DIVISOR: u64 = 400;
 
+/// One way to place plans.
+struct Way {
+    /// A search for the bytes to leave free takes this part of the work, and of the remaining time.
+    short: u64,
+    /// Whole searches once the bytes to leave free are known.
+    long: u32,
+    /// Whether each of these takes half the work of the one before.
+    halves: bool,
+}
+
+/// How plans are placed. Local searches of different lengths end in different decisions, so the second way may find a faster plan.
+const WAYS: [Way; 2] = [Way { short: 8, long: 2, halves: true }, Way { short: 4, long: 3, halves: false }];
+
+/// A plan that takes over 1/20 longer than its bound is placed in the second way too.
+const FAR_DIVISOR: u64 = 20;
+
+/// A placed plan that takes at most 1/400 longer than its bound is not searched further.
+const CLOSE_DIVISOR: u64 = 400;
+
 /// Attempts with more bytes left free for a plan that fits but is slow.
 const MAX_GROWTHS: u64 = 3;
 
@@ -167,12 +186,50 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         self.known.truncate(MAX_KNOWN);
     }
 
-    /// Searches and places the decisions found. If the placement wastes too much, or its copies wait for occupied memory, searches again with more
-    /// bytes left free. If a plan with many bytes left free is much slower than the decisions found without, searches again with fewer.
+    /// Places plans in one way, and in the other too if the fastest is far from its bound.
     pub(super) fn place(&mut self, attempts: &mut Attempts<'_>) {
+        let begun = self.known.clone();
+        for way in &WAYS {
+            self.known.clone_from(&begun);
+            self.place_by(way, attempts);
+            if self.end.is_over() || self.is_close(attempts, FAR_DIVISOR) {
+                break;
+            }
+        }
+    }
+
+    /// Finds the bytes to leave free by short searches. Then searches longer, from the decisions of before and after.
+    fn place_by(&mut self, way: &Way, attempts: &mut Attempts<'_>) {
+        let begun = self.known.clone();
+        let mut free = self.find_room(way.short, attempts);
+        self.known.truncate(MAX_KNOWN / 2);
+        self.known.extend(begun.into_iter().take(MAX_KNOWN / 2));
+        for number in 0..way.long {
+            self.leave_free(free);
+            let visits = if way.halves { self.visits >> number } else { self.visits };
+            if self.is_close(attempts, CLOSE_DIVISOR) || self.end.is_over() || !self.search(visits, 2) {
+                break;
+            }
+            match self.place_missing(attempts) {
+                Some(over) => free += (over + over / 8).max(self.model.drafter.options.budget.0 / ROOM_DIVISOR),
+                None => break,
+            }
+        }
+    }
+
+    /// Whether the fastest plan takes at most a part of its bound longer than that.
+    fn is_close(&self, attempts: &Attempts<'_>, divisor: u64) -> bool {
+        attempts.time().is_some_and(|time| time.0 <= self.least + self.least / divisor)
+    }
+
+    /// Searches for a short time and places the decisions found. If the placement wastes too much, or its copies wait for occupied memory, searches
+    /// again with more bytes left free. If a plan with many bytes left free is much slower than the decisions found without, searches again with
+    /// fewer. Returns the bytes left free by the last plan that fitted; if none did, the bytes to leave free next.
+    fn find_room(&mut self, short: u64, attempts: &mut Attempts<'_>) -> u64 {
         let budget = self.model.drafter.options.budget.0;
         // Bytes to leave free next, the most that did not suffice, and the fewest that did.
         let (mut free, mut few, mut enough) = (0, 0, None);
+        let mut fitting = None;
         // How often more bytes were left free although a plan fitted.
         let mut grown = 0;
         // The time of the decisions found with no bytes left free.
@@ -187,7 +244,7 @@ impl<'m, 'a> Incumbents<'m, 'a> {
                 break;
             }
             self.leave_free(free);
-            if !self.search(self.visits >> (2 * placing / 3).min(MAX_PLACINGS)) {
+            if !self.search(self.visits / short, short as usize) {
                 // With as many bytes left free, the search would end the same way.
                 if free <= few {
                     break;
@@ -196,7 +253,11 @@ impl<'m, 'a> Incumbents<'m, 'a> {
                 continue;
             }
             let hoped = *hoped.get_or_insert(self.best().unwrap_or(0));
-            match self.place_known(attempts).filter(|_| !self.is_placed(attempts, 1000)) {
+            let missing = self.place_missing(attempts);
+            if missing.is_none() {
+                fitting = Some(free);
+            }
+            match missing {
                 Some(over) => {
                     few = few.max(free);
                     let more = free + (over + over / 8).max(budget / ROOM_DIVISOR * placing as u64);
@@ -219,6 +280,12 @@ impl<'m, 'a> Incumbents<'m, 'a> {
                 break;
             }
         }
+        fitting.unwrap_or(free)
+    }
+
+    /// Like [`Incumbents::place_known`], but `None` if a placed plan is about as fast as the best decisions.
+    fn place_missing(&self, attempts: &mut Attempts<'_>) -> Option<u64> {
+        self.place_known(attempts).filter(|_| !self.is_placed(attempts, 1000))
     }
 
     /// Leaves `bytes` free at each operation, or fewer where the operation itself needs them.
@@ -275,11 +342,12 @@ impl<'m, 'a> Incumbents<'m, 'a> {
         Some(self.model.drafter.draft_with(&script, &decisions.points, effort, end))
     }
 
-    /// Improves all known decisions with the bytes left free. Keeps them unchanged and returns `false` if none fit.
-    fn search(&mut self, visits: u64) -> bool {
+    /// Improves all known decisions with the bytes left free, in one of `parts` equal parts of the remaining time. Keeps them unchanged and returns
+    /// `false` if none fit.
+    fn search(&mut self, visits: u64, parts: usize) -> bool {
         let share = visits / (MAX_KNOWN as u64 + 2);
-        // The other half of the time is for placements with more bytes left free, in case this one wastes too much.
-        let end = self.end.part(2);
+        // The rest of the time is for placements with more bytes left free, in case this one wastes too much.
+        let end = self.end.part(parts);
         let count = self.known.len();
         let found = on_threads(count, |place| {
             let (_, decisions, name) = &self.known[place];

@@ -4,7 +4,9 @@ use crate::search::decisions::{Choice, Decisions};
 use crate::search::evaluate::{Cutoff, Evaluation};
 use crate::search::local::{Change, Search, Work, apply};
 
-/// The number of the most promising changes that are evaluated before one is made.
+/// The most changes that are evaluated before one is made, the most promising first. None is evaluated whose estimate is worse than a found one.
+///
+/// **Source**: lazy evaluation, Minoux 1978.
 const MAX_TRIED: usize = 6;
 
 /// Steps with more operations make several changes at once while many bytes are missing.
@@ -19,27 +21,33 @@ impl Search<'_, '_> {
                 now = self.evaluate(decisions, work)?;
                 continue;
             }
-            let mut changes = self.relief(decisions, &now);
-            changes.truncate(MAX_TRIED);
-            let mut best: Option<(u128, Change)> = None;
+            let changes = self.relief(decisions, &now);
+            let mut best: Option<(u128, Change, Evaluation)> = None;
+            let mut is_last = false;
             let less = Cutoff { excess: now.excess - 1, time: u64::MAX };
-            for (_, change) in changes {
+            for (estimate, change) in changes.into_iter().take(MAX_TRIED) {
+                // The estimates of all further changes are higher.
+                if best.as_ref().is_some_and(|best| best.0 <= estimate) {
+                    break;
+                }
                 let undo = apply(decisions, change);
                 let outcome = self.evaluate_within(decisions, less, work);
                 apply(decisions, undo);
+                is_last = false;
                 let Some(outcome) = outcome.filter(|outcome| outcome.excess < now.excess) else { continue };
                 let freed = u128::from(now.excess - outcome.excess);
                 let cost = u128::from(outcome.time.saturating_sub(now.time).max(1));
                 let rank = (cost << 48) / freed;
                 if best.as_ref().is_none_or(|best| rank < best.0) {
-                    best = Some((rank, change));
+                    best = Some((rank, change, outcome));
+                    is_last = true;
                 }
             }
             // A single change may free nothing if several tensors come back together at the worst moment.
-            let Some((_, change)) = best else { return self.squeeze(decisions, now, work) };
+            let Some((_, change, outcome)) = best else { return self.squeeze(decisions, now, work) };
             apply(decisions, change);
-            // Once more, for its moments.
-            now = self.evaluate(decisions, work)?;
+            // Later evaluations have replaced the moments of the best one.
+            now = if is_last { outcome } else { self.evaluate(decisions, work)? };
         }
         (now.excess == 0).then_some(now)
     }
