@@ -25,6 +25,8 @@ pub struct Slot {
     /// The saved tensor and its storage, weakly.
     origin: Option<Py<PyWeakrefReference>>,
     storage: Option<Py<PyWeakrefReference>>,
+    /// Whether writes to other parts of its storage do not change its version.
+    is_apart: bool,
     /// Its copy on the host, and the ticket of that copy. A copy is one of the whole storage.
     #[pyo3(get, set)]
     pub host: Option<Py<PyAny>>,
@@ -52,8 +54,8 @@ impl Slot {
     pub fn new(number: i64) -> Slot {
         let (tensor, origin, storage, host, ticket) = (None, None, None, None, None);
         let (call, view, mask) = (None, None, None);
-        let (kept, version, place, round) = (false, -1, 0, 0);
-        Slot { number, tensor, kept, version, origin, storage, host, ticket, call, place, round, view, mask }
+        let (kept, is_apart, version, place, round) = (false, false, -1, 0, 0);
+        Slot { number, tensor, kept, version, origin, storage, is_apart, host, ticket, call, place, round, view, mask }
     }
 
     #[getter]
@@ -96,8 +98,9 @@ impl Slot {
         let origin = PyWeakrefReference::new(tensor)?.unbind();
         let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
         let storage = PyWeakrefReference::new(&storage)?.unbind();
-        let (version, view) = (version(tensor)?, view_of(tensor)?.into_any().unbind());
+        let (version, view, is_apart) = (version(tensor)?, view_of(tensor)?.into_any().unbind(), is_apart(tensor)?);
         let mut of = slf.borrow_mut();
+        of.is_apart = is_apart;
         (of.origin, of.storage, of.version, of.view) = (Some(origin), Some(storage), version, Some(view));
         Ok(())
     }
@@ -109,7 +112,13 @@ impl Slot {
         let is_same = storage.is_some_and(|storage| {
             tensor.call_method0(intern!(py, "untyped_storage")).is_ok_and(|other| other.is(&storage))
         });
-        Ok(is_same && self.version == version(tensor)?)
+        if !is_same || self.version != version(tensor)? {
+            return Ok(false);
+        }
+        if let Some(view) = &self.view {
+            return Ok(view_of(tensor)?.eq(view.bind(py))? || !self.is_apart && !is_apart(tensor)?);
+        }
+        Ok(true)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -202,4 +211,15 @@ impl Handle {
     fn __clear__(&mut self) {
         (self.tensor, self.slot) = (None, None);
     }
+}
+
+/// Whether a tensor is a part of its storage and has its own versions, such as each result of `unsafe_chunk`: a write to another part does not change
+/// its version.
+fn is_apart(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = tensor.py();
+    if !tensor.getattr(intern!(py, "_base"))?.is_none() {
+        return Ok(false);
+    }
+    let whole = tensor.call_method0(intern!(py, "untyped_storage"))?.call_method0(intern!(py, "nbytes"))?;
+    tensor.getattr(intern!(py, "nbytes"))?.lt(whole)
 }
