@@ -11,8 +11,8 @@ The models are in `gpu_run/compiled_models.py`. Ways:
     least=0.8         the same in a share of the activations at the least peak of PyTorch's in `--known`; weights, gradients, the optimizer's state and
                       the loss come on top
     offload=B         `torch.compile` with this `activation_memory_budget` and PyTorch's own offloading of every saved value
-    losses            100 steps, five times by plain compile, and twice within 60% of its bytes, each time compiled and tuned anew; the small models are
-                      meant for it, with `--beside 1 --threads 16`
+    losses            100 steps, five times by plain compile, and twice within 60% of its bytes. Each time compiles and tunes again. For the small
+                      models, with `--beside 1 --threads 16`
     sweep             predicted peaks and times, from 100% of the need to the least in steps of 5%
     WAY+warm          one step of a second process with the folders of WAY
 
@@ -181,7 +181,7 @@ def cell(name, way, folder, given):
 
 
 def losses_of(trained):
-    """Losses of the same steps, by plain compile and within a budget. Each run compiles anew, since kernels that are tuned anew may add in another order.
+    """Losses of the same steps, by plain compile and within a budget. Each run compiles again: other tuned kernels may add in another order.
 
     ``among`` is the largest difference between two repeats of plain compile in a step, ``ours`` the largest difference between ours and the repeat
     nearest to it, ``ours_any`` between ours and any repeat, ``ample`` as ``ours`` where nothing is given up, and ``knob`` as ``ours`` for

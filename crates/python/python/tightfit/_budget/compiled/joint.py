@@ -54,10 +54,10 @@ def divided_again(alone: Callable[[], AbstractContextManager[None]]) -> Iterator
         if nested or capture.maybe_subclass_meta is not None or meta.tokens or meta.num_backward_tokens:
             # Dividing changes more than the graph.
             return own(state, capture)
-        known = {name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in vars(meta).items()}
+        known = _copies(vars(meta))
 
         def renew() -> None:
-            vars(meta).update({name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in known.items()})
+            vars(meta).update(_copies(known))
             capture.graph_module = _copy(joint)
 
         made.clear()
@@ -84,6 +84,11 @@ def divided_again(alone: Callable[[], AbstractContextManager[None]]) -> Iterator
         yield
     finally:
         graph_compile.aot_stage2_autograd = own
+
+
+def _copies(values: dict[str, Any]) -> dict[str, Any]:
+    """The same values, with other containers."""
+    return {name: copy.copy(value) if isinstance(value, dict | list) else value for name, value in values.items()}
 
 
 def _copy(module: fx.GraphModule) -> fx.GraphModule:

@@ -84,18 +84,11 @@ class _Hidden:
             return self.call(*args, **kwargs)
         inputs = [*_tensors((args, kwargs)), *self.module.parameters(), *self.module.buffers()]
         group, recorder.group = recorder.group, self.name
-        recorder.hide(inputs)
         # PyTorch would trace the modes.
         with without(recorder.marks):
-            recorder.__exit__(None, None, None)
-            try:
-                outputs = self.call(*args, **kwargs)
-            finally:
-                recorder.__enter__()
-        made = _tensors(outputs)
-        recorder.show(made)
+            outputs = recorder.outside(inputs, lambda: self.call(*args, **kwargs))
         recorder.group = group
-        self.follow(made, {tensor.grad_fn for tensor in inputs})
+        self.follow(_tensors(outputs), {tensor.grad_fn for tensor in inputs})
         return outputs
 
     def follow(self, outputs: list[Tensor], borders: set[Any]) -> None:

@@ -76,7 +76,8 @@ class Marks(Parts):
             with self:
                 return body(*args, **(kwargs or {}))
         if is_otherwise(function, args, kwargs) and recorder.innermost():
-            return self._hidden(function, args, kwargs or {})
+            inputs = [value for value in (*args, *(kwargs or {}).values()) if isinstance(value, Tensor)]
+            return recorder.outside(inputs, lambda: function(*args, **(kwargs or {})), HIDDEN)
         if function in CASTING:
             args = self.cast(args)
         target = None
@@ -89,18 +90,6 @@ class Marks(Parts):
         finally:
             recorder.current = before
         recorder.returned_from(out)
-        return out
-
-
-    def _hidden(self, function: Any, args: Any, kwargs: Any) -> Any:
-        recorder = self.recorder
-        recorder.hide([value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)], HIDDEN)
-        recorder.__exit__(None, None, None)
-        try:
-            out = function(*args, **kwargs)
-        finally:
-            recorder.__enter__()
-        recorder.show([out])
         return out
 
 

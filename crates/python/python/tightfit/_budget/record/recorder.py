@@ -302,6 +302,17 @@ class Recorder(TorchDispatchMode):
             # Its saved tensors are packed before it returns.
             self.add(operation)
 
+    def outside(self, inputs: list[Tensor], run: Callable[[], Any], function: Other = COMPILED) -> Any:
+        """Runs a hidden part with this recorder off, which PyTorch would otherwise see as a mode."""
+        self.hide(inputs, function)
+        self.__exit__(None, None, None)
+        try:
+            outputs = run()
+        finally:
+            self.__enter__()
+        self.show([value for value in tree_flatten(outputs)[0] if isinstance(value, Tensor)])
+        return outputs
+
     def show(self, outputs: list[Tensor]) -> None:
         """Ends the hidden part. Tensors that it saved or returned and that are new count as its results."""
         hidden, self._hidden = self._hidden, None
