@@ -12,7 +12,7 @@ from tightfit._budget.eager.unpacks import Unpacks
 
 PROGRAMS = 300
 # Programs that had wrong bits once.
-FOUND = [22937, 42510, 46765, 47852, 50441, 400326, 400897, 411227, 412693, 1401074]
+FOUND = [22937, 42510, 46765, 47852, 50441, 400326, 400897, 411227, 412693, 1401074, 1509196]
 _PATH = Path(__file__).resolve().parents[3] / "scripts" / "changing-programs.py"
 
 

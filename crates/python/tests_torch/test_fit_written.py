@@ -1,5 +1,6 @@
 """Programs that write in place to tensors that they have used, within a budget: equal to plain, to the bit."""
 
+import contextlib
 import weakref
 from types import SimpleNamespace
 
@@ -8,9 +9,12 @@ import torch
 from fit_support import SLOW, equal, fitted_copy, set_link
 from test_fit_proven import blocks, compared
 from tightfit._budget.api import session_of
+from tightfit._budget.eager.offload_all import SafePass
 from tightfit._budget.eager.packs import Packs
 from tightfit._budget.eager.slots import copy_of
+from tightfit._budget.eager.state import State
 from tightfit._budget.eager.unpacks import Unpacks
+from tightfit._budget.plan.counts import Counts
 from torch import nn
 from torch.nn import functional as F
 
@@ -185,3 +189,39 @@ def gradients(model, x):
     model.zero_grad()
     model(x).square().mean().backward()
     return [parameter.grad for parameter in model.parameters()]
+
+
+def test_what_the_model_holds_is_not_moved_and_writes_without_versions_are_seen():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 256, bias=False), nn.ReLU(), nn.Linear(256, 256, bias=False))
+    model.register_buffer("table", torch.randn(256, 256))
+    model[2].weight.requires_grad_(False)
+    x = torch.randn(512, 256)
+
+    def run(active):
+        saved = set_saved(active) if active is not None else contextlib.nullcontext()
+        with saved:
+            # In two dimensions, autograd saves the transposed weight.
+            y = torch.addmm(x, model(x), model.table.t())
+        if active is not None:
+            active.seal()
+        held = [model[2].weight, model.table]
+        for one in held:
+            one.data.mul_(2)
+        found = torch.autograd.grad(y.square().sum(), [model[0].weight])[0]
+        for one in held:
+            one.data.div_(2)
+        return found
+
+    plain, active = run(None), SafePass(None, Counts())
+    active.state = State(model)
+    assert torch.equal(run(active), plain)
+    # The input, and the output of the activation.
+    assert active.counts.fetched == 2
+    without = SafePass(None, Counts())
+    assert not torch.equal(run(without), plain)
+    assert without.counts.fetched == 4
+
+
+def set_saved(active):
+    return torch.autograd.graph.saved_tensors_hooks(active.pack, active.unpack)

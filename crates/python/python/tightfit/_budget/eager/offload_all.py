@@ -14,6 +14,7 @@ from ..record.inputs import other_layout
 from ..record.recorder import Recorder
 from ..record.transforms import StepsAside
 from .slots import modified
+from .state import State
 
 __all__ = ["SafePass"]
 
@@ -28,6 +29,8 @@ class SafePass(StepsAside):
     """
 
     needs_hooks = True
+    # Of the models that run in it.
+    state = State()
 
     def __init__(self, recorder: Recorder | None, counts: Counts) -> None:
         self.recorder = recorder
@@ -49,7 +52,7 @@ class SafePass(StepsAside):
             external = recorder.storage(tensor).external is not None
         leaf = tensor.requires_grad and tensor.is_leaf
         waiting = _Waiting(number, unowned(tensor))
-        if leaf or external or type(tensor) is not Tensor or tensor.numel() * tensor.itemsize < SMALL_BYTES and recorder is None:
+        if leaf or external or type(tensor) is not Tensor or self.state.holds(tensor) or tensor.numel() * tensor.itemsize < SMALL_BYTES and recorder is None:
             return waiting
         self.pending.append((waiting, tensor))
         self.nodes = torch._C._autograd._get_sequence_nr()
@@ -92,6 +95,7 @@ class SafePass(StepsAside):
 
     def seal(self) -> None:
         self.flush()
+        self.state = State()
 
 
 class _Waiting:

@@ -21,6 +21,7 @@ from ..record.readers import is_sign, readers
 from ..record.transforms import StepsAside
 from .noting import Noting
 from .slots import ALIGNMENT, copy_of
+from .state import State
 from .unread import Unread, drop_after
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def _stays(tensor: Tensor) -> bool:
 
 class Packs(StepsAside):
     """The saved tensors of one forward pass under a plan."""
+
+    # Of the models that run in it.
+    state = State()
 
     def __init__(
         self, bound: PackSchedule, copies: Copies, arena: Callable[[Any, Copies], Tensor], counts: Counts, device: torch.device
@@ -156,7 +160,7 @@ class Packs(StepsAside):
             self._act(answer[2])
         if answer is not None and answer[0] == KEEP and (
             tensor.numel() == answer[1] or tensor.numel() * tensor.itemsize < HARMLESS_BYTES
-        ) or _stays(tensor):
+        ) or _stays(tensor) or self.state.holds(tensor):
             if self.noting is not None and self.noting.runs:
                 self.pending.append((None, tensor))
             return unowned(tensor), tensor._version, k

@@ -19,6 +19,7 @@ import torch
 from ..record.marks import active_modes, is_alone, take_away
 from ..record.unwatched import asks, would_differ
 from .running import hooks_are_alone, pop_hooks, push_hooks
+from .state import State
 from .unpacks import Unpacks
 from .unread import drop_after
 
@@ -120,6 +121,7 @@ class Pass(Unpacks):
         self.sealed = True
         self.stop_noting()
         self.flush()
+        self.state = State()
         self._act(self.schedule.at_end)
         # Releases that were due earlier, or after the last pack, may not have come.
         for reference in self.alive.values():

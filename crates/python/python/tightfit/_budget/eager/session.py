@@ -31,6 +31,7 @@ from .offload_all import SafePass
 from .passes import Pass
 from .plans import GENERATES, Plans
 from .running import pop_hooks, push_hooks, running
+from .state import State
 
 __all__ = ["Session"]
 
@@ -136,7 +137,10 @@ class Session(Plans):
             if recording is not None and recording.began and recording.thread == threading.get_ident():
                 # Nobody needs the rest of its graph any more.
                 recording.finish()
-            return self._enter(module, inputs, key)
+            active = self._enter(module, inputs, key)
+            if active is not None:
+                active.state = State(module)
+            return active
 
     def _enter(self, module: nn.Module, inputs: Any, key: Any) -> Pass | SafePass | None:
         flat = values_of(inputs)

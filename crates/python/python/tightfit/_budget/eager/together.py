@@ -27,6 +27,7 @@ from ..record.inputs import form_of
 from .offload_all import SafePass
 from .running import push_hooks
 from .session import Session
+from .state import State
 
 __all__ = ["Together"]
 
@@ -118,8 +119,10 @@ class Together:
         step.called = there
         if len(there) < 2:
             return False
+        session, models = self._session(self._join(there))
         active = SafePass(None, Counts())
-        step.block = self._session(self._join(there))[0], active
+        active.state = State(models)
+        step.block = session, active
         push_hooks(active)
         return True
 
