@@ -19,7 +19,7 @@ def look(monkeypatch, tmp_path):
         monkeypatch.setattr(held, "_peaks", lambda: SimpleNamespace(of=lambda _: seen))
         of = held.Held(torch.device("cpu"), 1000)
         of.kept.surplus = {"k": surplus}
-        of.graphs = {"k": SimpleNamespace(key="k", planned=SimpleNamespace(is_plain=False), predicted=predicted, at_once=1)}
+        of.graphs = {"k": SimpleNamespace(key="k", planned=SimpleNamespace(is_plain=False), predicted=predicted, at_once=1, outside=0)}
         of.steps = held._SEEN - 1
         resets.clear()
         of._look()

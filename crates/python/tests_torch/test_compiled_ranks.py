@@ -61,7 +61,7 @@ def existing():
 def tell(losses):
     plans = [graph.plan for one in held.all_held() for graph in one.graphs.values()]
     made = [[plan.planned.saved, sorted(plan.planned.moved), plan.planned.peak, plan.terms.budget, plan.planned.kept] for plan in plans]
-    predicted = max((graph.predicted for one in held.all_held() for graph in one.graphs.values()), default=0)
+    predicted = max((one.predicted for one in held.all_held()), default=0)
     print("TOLD " + json.dumps([losses, made, predicted, existing()]), flush=True)
     dist.destroy_process_group()
 """
@@ -89,9 +89,9 @@ from torch.distributed.fsdp import fully_shard
 
 
 class Block(nn.Module):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.wide, self.narrow = nn.Linear(64, 1024), nn.Linear(1024, 64)
+        self.wide, self.narrow = nn.Linear(64, width), nn.Linear(width, 64)
 
     def forward(self, x):
         return torch.tanh(self.narrow(nn.functional.gelu(self.wide(x))))
@@ -100,7 +100,7 @@ class Block(nn.Module):
 class Blocks(nn.Module):
     def __init__(self):
         super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.blocks = nn.ModuleList(Block(WIDTHS[number % 2]) for number in range(4))
 
     def forward(self, x):
         for block in self.blocks:
@@ -208,18 +208,23 @@ def test_the_graphs_of_a_split_model_share_one_budget_and_ranks_choose_alike(vie
     assert sum(plan[4] for plan in second[1]) <= peak * share
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["blocks", "whole"])
-def test_a_sharded_model_trains_as_without_a_budget(whole, tmp_path, share=0.8):
-    program = SHARDED.replace("WHOLE", str(whole))
+def is_near(predicted, existing):
+    """Whether a prediction is near the existing bytes. Buffers of communication that go early may be 4 EXACT of these."""
+    return (1 - 2 * EXACT) * existing <= predicted <= (1 + 4 * EXACT) * existing
+
+
+@pytest.mark.parametrize("whole, widths", [(False, [1024, 1024]), (False, [1024, 1536]), (True, [1024, 1024])], ids=["blocks", "unlike blocks", "whole"])
+def test_a_sharded_model_trains_as_without_a_budget(whole, widths, tmp_path, share=0.8):
+    program = SHARDED.replace("WHOLE", str(whole)).replace("WIDTHS", str(widths))
     plain = two(tmp_path, program, "plain")
     ample = two(tmp_path, program, "ample", 256 << 20)
     peak = ample[0][3]
-    assert peak == pytest.approx(ample[0][4], rel=2 * EXACT), ample[0][2]
+    assert is_near(peak, ample[0][4]), ample[0][2]
     first, second = two(tmp_path, program, "tight", int(peak * share))
     for (losses, plans, told, predicted, existing), (expected, *_) in zip((first, second), plain, strict=True):
         assert losses == pytest.approx(expected, rel=1e-5), told[-2000:]
-        assert plans and "plans alone" not in told and "without a budget" not in told and "once more" not in told, told
-        assert predicted == pytest.approx(existing, rel=2 * EXACT), plans
+        assert plans and "plans alone" not in told and "without a budget" not in told and told.count("once more") == told.count("once more, together")
+        assert is_near(predicted, existing), plans
         assert predicted <= peak * share
     assert divisions(first[1]) == divisions(second[1]) != divisions(ample[0][1])
 

@@ -31,6 +31,8 @@ class Candidates:
         The divisions of PyTorch, and least cuts by the places that they save.
     calls
         The number of calls of the graph before its backward pass.
+    later
+        Bytes for later graphs, while the values of all calls are kept.
     seen
         By the decisions of a division, the bytes that Inductor needs for the forward and the backward graph, of the graphs that it has fused. The
         ratios of the last one to the computed bytes correct all other divisions.
@@ -38,11 +40,12 @@ class Candidates:
         The divisions of these graphs.
     """
 
-    def __init__(self, graph: Graph, plain: tuple[str, frozenset[int]], loss: int = 0, calls: int = 1) -> None:
+    def __init__(self, graph: Graph, plain: tuple[str, frozenset[int]], loss: int = 0, calls: int = 1, later: int = 0) -> None:
         self.graph = graph
         # Least cuts save less if more than the peak of a call exists between the passes.
         self.loss = loss if calls == 1 else _MUCH
         self.calls = calls
+        self.later = later
         of, saved = plain
         self.plain = simulate(graph, saved, self.loss)
         self.theirs = [Choice(self.plain, of)]
@@ -75,7 +78,8 @@ class Candidates:
         backward += division.rest
         if with_loss and self.calls > 1:
             # Gradients of other calls exist once their values are freed.
-            return max(forward, backward, max(forward, backward - self.graph.gradients) + (self.calls - 1) * division.kept)
+            calls = max(forward, backward - self.graph.gradients) + (self.calls - 1) * division.kept
+            return max(forward, backward, calls, self.calls * division.kept + self.later)
         return max(forward, backward, division.start if with_loss else 0)
 
     def lowered(self, room: float) -> Choice | None:

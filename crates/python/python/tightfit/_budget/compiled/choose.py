@@ -47,8 +47,8 @@ class Chooser(Candidates):
         The offloaded values of divisions; None if all values stay on the device.
     """
 
-    def __init__(self, graph: Graph, plain: tuple[str, frozenset[int]], loss: int = 0, calls: int = 1) -> None:
-        super().__init__(graph, plain, loss, calls)
+    def __init__(self, graph: Graph, plain: tuple[str, frozenset[int]], loss: int = 0, calls: int = 1, later: int = 0) -> None:
+        super().__init__(graph, plain, loss, calls, later)
         self.pricing: Pricing | None = None
         self.steps: list[_Step] = []
         self.smallest: Choice | None = None

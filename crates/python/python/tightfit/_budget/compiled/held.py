@@ -3,6 +3,7 @@
 Dynamo compiles a graph at its first call, in the first step. Memory that the program uses outside of compiled graphs is known only later::
 
     call 1   compiled: weights and inputs are allocated; the bytes of the optimizer's state are computed, the bytes of the loss are assumed
+    call 2   the calls of a step are known; if its graphs do not fit one after another, all are compiled once more, together
     call 3   the peak of a whole step is measured; if it is over the budget, all graphs are compiled once more with that
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import functools
 import gc
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ..._share import as_given, as_needed
 from ...errors import DoesNotFit
 from ..memory.peaks import Peaks
 from ..memory.sizes import UNLIMITED, Share, text
@@ -26,11 +29,12 @@ from ..record.cost import device_name
 from ..record.optimizer import Optimizers, assumed_bytes, optimizer_bytes
 from . import private, properties
 from .graph import Rates
-from .kept import Kept
+from .kept import Kept, Together
 from .kernels import Kernels
-from .parts import Part, Parts, part_of_split, read
+from .parts import Need, Part, Parts, part_of_split, peak_of, read
 from .plan import Plan, Planned, Terms
 from .ranks import Ranks
+from .sequence import Divided, divided, leasts, together
 from .sharded import alike, sharded_bytes
 
 __all__ = ["Held", "all_held", "have_run", "held_by"]
@@ -76,11 +80,15 @@ class Held:
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
-        # By graph, the bytes that existed when it was compiled first, and whether the optimizer's state was among them. Later, bytes exist that steps
-        # were measured to take.
+        # By graph, the bytes that existed when it was compiled first, without the bytes kept by other graphs, and whether the optimizer's state was
+        # among them. Later, bytes exist that steps were measured to take.
         self.there: dict[str, tuple[int, bool]] = {}
         # By graph, the calls before a backward pass for which it was planned.
         self.calls: dict[str, int] = {}
+        # The calls of graphs in this step and in the last one, up to the backward pass, and the graphs whose calls were looked at.
+        self.order: list[str] = []
+        self.last: list[str] = []
+        self.looked: set[str] = set()
         # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
         # Steps whose backward pass has begun, and whether the backward pass of the current step has.
@@ -129,7 +137,11 @@ class Held:
             there += 0 if self.on_gpu else sharded
         has_state = False
         if torch.is_grad_enabled():
-            there, has_state = self.there.setdefault(key, (there, bool(found is not None and found.state)))
+            kept = self._kept_beside(key) if part is None else 0
+            before = there - kept if self.on_gpu else there
+            before, has_state = self.there.setdefault(key, (before, bool(found is not None and found.state)))
+            beside = self.kept.together.get(key)
+            there = before + (kept if beside is None else beside.beside)
         outside = there + (0 if has_state else state) + reserve
         if part is not None and self.parts is not None:
             outside += self.parts.kept
@@ -150,12 +162,17 @@ class Held:
         key = _key(graph, inputs, limit, inner)
         part = part_of_split() if torch.is_grad_enabled() else None
         terms = self.terms(key, inputs, optimizer, part)
+        beside = self.kept.together[key].beside if key in self.kept.together else self._kept_beside(key)
         terms.offloads = offloads
         _ranks.next_graph()
         # The rank with the least room decides.
         terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
         parts = self._together(key, part, terms, inner, settings)
         identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.calls, terms.later, terms.gradients, offloads)
+        is_among = part is None and terms.share is None and torch.is_grad_enabled() and bool(beside or key in self.kept.together)
+        if is_among:
+            # The step that shows all calls may be over the budget.
+            terms.slack = terms.budget
         plan = Plan(terms, inner, Rates(self.kernels.memory), self.kernels, identity, _ranks)
         try:
             run = private.compile_with(inner, plan, graph, inputs, settings)
@@ -175,6 +192,7 @@ class Held:
         is_new = key not in self.graphs
         one = self.graphs.setdefault(key, _Graph(key))
         one.plan = plan
+        one.outside, one.is_part = terms.outside - beside, part is not None
         one.planned = self._numbers(key, plan, terms)
         if one.planned is not None:
             if self.share is not None:
@@ -182,6 +200,8 @@ class Held:
             if parts is None and is_new:
                 say(brief(one.planned.times(self.calls[key]), terms, self.device))
             detail(line(one.planned, terms))
+        if is_among and one.planned is not None and key not in self.kept.together:
+            self._refuse(self._expected([*self.order, key]))
         if part is not None and parts is not None:
             parts.note(part, one.planned)
             if part.is_last and len(parts.planned) == part.count:
@@ -196,6 +216,9 @@ class Held:
                 if key not in self.calls:
                     self.calls[key] = self.kept.calls.get(key) or alike()
                 terms.calls = self.calls[key]
+                among = self.kept.together.get(key)
+                if among is not None and among.kept is not None:
+                    terms.later = max(0, terms.room - terms.calls * among.kept)
             return None
         parts = self.parts
         assert parts is not None
@@ -235,6 +258,11 @@ class Held:
         """The plans of its graphs."""
         return [graph.planned for graph in self.graphs.values() if graph.planned is not None]
 
+    @property
+    def predicted(self) -> int:
+        """The predicted peak of the last step."""
+        return max([self._peak(self.last), *(graph.predicted for graph in self.graphs.values())])
+
     def called(self, one: _Graph) -> None:
         """Called before each call of a graph: checks the peak of the steps so far."""
         if self.steps > _LOOKED or not torch.is_grad_enabled():
@@ -244,9 +272,90 @@ class Held:
             self.steps += 1
             for graph in self.graphs.values():
                 graph.waiting = 0
-            self._step()
+            self.last, self.order = self.order, []
+            if not self._join(self.last):
+                self._step()
+        if not one.is_part:
+            self.order.append(one.key)
         one.waiting += 1
         one.at_once = max(one.at_once, one.waiting)
+
+    def _kept_beside(self, key: str) -> int:
+        """Bytes that other graphs keep which were called in this step."""
+        if self.is_backward or self.share is not None:
+            return 0
+        return sum(graph.waiting * graph.planned.kept for graph in self.graphs.values() if graph.planned is not None and graph.key != key)
+
+    def _expected(self, order: list[str]) -> list[str]:
+        """The calls of a step, given the first ones: each graph is called as often as there are modules like its own."""
+        found: Counter[str] = Counter()
+        calls = [key for key in order if not found.update([key]) and found[key] <= self.calls.get(key, 1)]
+        return calls + [key for key, count in found.items() for _ in range(self.calls.get(key, 1) - count)]
+
+    def _divided(self, order: Sequence[str]) -> dict[str, Divided]:
+        found = {}
+        for key in dict.fromkeys(order):
+            graph = self.graphs.get(key)
+            if graph is not None and graph.planned is not None:
+                found[key] = divided(graph.plan, graph.planned, graph.outside, key == order[-1])
+        return found
+
+    def _refuse(self, order: list[str]) -> None:
+        """
+        Raises
+        ------
+        DoesNotFit
+            If these graphs, and maybe more, do not fit together.
+        """
+        if self._peak(order) <= self.budget or have_run():
+            return
+        graphs = self._divided(order)
+        needed = leasts([key for key in order if key in graphs], graphs)
+        if needed > self.budget:
+            raise DoesNotFit(
+                f"{len(graphs)} compiled graphs do not fit together in {as_given(self.budget)}: they need at least {as_needed(needed, self.budget)}",
+                needed, self.budget,
+            )  # fmt: skip
+
+    def _peak(self, order: list[str]) -> int:
+        """The predicted peak of a step with these calls."""
+        graphs = [graph for key in order if (graph := self.graphs.get(key)) is not None and graph.planned is not None]
+        needs = [Need(graph.planned.kept, graph.outside + graph.planned.peak - graph.plan.terms.outside) for graph in graphs if graph.planned]
+        return peak_of(needs)
+
+    def _join(self, order: list[str]) -> bool:
+        """Compiles all graphs of a step once more if they do not fit one after another."""
+        if len(set(order)) < 2 or self.share is not None or self.looked.issuperset(order):
+            return False
+        self.looked.update(order)
+        is_known = all(key in self.kept.together for key in order)
+        if is_known or _ranks.largest(f"sequence {len(self.looked)}", self._peak(order)) <= self.budget:
+            return False
+        if not self._share(order):
+            return False
+        say("compiled: the graphs of a step do not fit one after another; all are compiled once more, together")
+        self._compile_again()
+        return True
+
+    def _share(self, order: list[str]) -> bool:
+        """Shares the budget among the graphs of a step. Returns whether they fit."""
+        graphs = self._divided(order)
+        order = [key for key in order if key in graphs]
+        found = together(order, graphs, self.budget)
+        if found is None:
+            needed = as_needed(leasts(order, graphs), self.budget)
+            say(f"compiled: the graphs of a step need at least {needed}, more than {as_given(self.budget)}; training goes on")
+            return False
+        for key, one in found.items():
+            self.kept.together[key] = Together(_ranks.largest(f"beside {key} {self.again}", one.beside), one.kept)
+        self.kept.save()
+        return True
+
+    def _compile_again(self) -> None:
+        self.graphs.clear()
+        self.looked.clear()
+        self.steps = 0
+        private.reset()
 
     def returned(self, results: Any) -> None:
         """Called with the results of each call of a graph, to see when the backward pass begins."""
@@ -288,7 +397,7 @@ class Held:
                 # Ranks compile again together or not at all.
                 return
             seen = _ranks.largest(f"step {self.again}", seen)
-        predicted = max(graph.predicted for graph in self.graphs.values())
+        predicted = self.predicted
         over = seen > self.budget
         if is_first:
             passes = [*self.passes[-2:], int(torch.cuda.max_memory_allocated(self.device))] if self.on_gpu else []
@@ -305,15 +414,16 @@ class Held:
             self.kept.calls[graph.key] = self.calls[graph.key] = graph.at_once
         for graph in () if often else self.graphs.values():
             self.kept.surplus[graph.key] = self.kept.surplus.get(graph.key, 0) + seen - predicted
+            graph.outside += seen - predicted
+        if not often and any(key in self.kept.together for key in self.last):
+            self._share(self.last)
         self.kept.save()
         why = (
             f"a graph is called {max(graph.at_once for graph in often)} times before its backward pass" if often
             else f"{text(seen - predicted)} more than predicted exist beside the graphs"
         )  # fmt: skip
         say(f"compiled: {why}; all is compiled once more with that")
-        self.graphs.clear()
-        self.steps = 0
-        private.reset()
+        self._compile_again()
 
 
 @functools.cache
@@ -328,6 +438,10 @@ class _Graph:
     ----------
     waiting, at_once
         Calls of this step so far, and the most of any step, before the backward pass.
+    outside
+        Bytes outside of the buffers of all graphs.
+    is_part
+        Whether it is a part of a split model.
     """
 
     plan: Plan
@@ -335,7 +449,8 @@ class _Graph:
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.waiting = 0
+        self.waiting = self.outside = 0
+        self.is_part = False
         self.at_once = 1
 
     @property

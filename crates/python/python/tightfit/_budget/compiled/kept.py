@@ -5,17 +5,34 @@ They are kept in a JSON file in the folder of the profile cache. Without the fil
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..record.times import devices_in, path_of, words_of, write_devices
 
-__all__ = ["Kept"]
+__all__ = ["Kept", "Together"]
 
 _NAME = "compiled-steps.json"
 _KIND = "tightfit_compiled_steps", 2
 _MOST = 5_000
+
+
+@dataclass(frozen=True)
+class Together:
+    """A graph among others, in bytes.
+
+    Attributes
+    ----------
+    beside
+        What other graphs keep at the last call of this one.
+    kept
+        The most that it may keep in each call; None if no other graph is called after it.
+    """
+
+    beside: int
+    kept: int | None
 
 
 class Kept:
@@ -33,6 +50,8 @@ class Kept:
         Calls of a graph before a backward pass, if there is more than one.
     later
         Bytes for later graphs, by graph and bytes outside of it.
+    together
+        The bytes of a graph among others that are called in the same step.
     plans
         Plans in numbers, by graph and bytes outside of it. PyTorch's caches hold the graphs of a plan, and nothing is planned when they are read.
     """
@@ -47,6 +66,8 @@ class Kept:
         self.surplus = {str(key): int(size) for key, size in _numbers(found.get("surplus"))}
         self.calls = {str(key): int(count) for key, count in _numbers(found.get("calls"))}
         self.later = {str(key): int(size) for key, size in _numbers(found.get("later"))}
+        among = found.get("together")
+        self.together = {key: one for key, pair in (among.items() if isinstance(among, dict) else ()) if (one := _together(pair)) is not None}
         plans = found.get("plans")
         self.plans = {str(key): plan for key, plan in plans.items() if isinstance(plan, dict)} if isinstance(plans, dict) else {}
 
@@ -55,12 +76,20 @@ class Kept:
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
             names = ("times", "extra", "surplus", "calls", "later", "plans")
-            everything[self.device] = {name: _last(getattr(self, name)) for name in names}
+            among = {key: [one.beside, one.kept] for key, one in self.together.items()}
+            everything[self.device] = {**{name: _last(getattr(self, name)) for name in names}, "together": _last(among)}
             write_devices(self.path, _KIND, everything)
 
 
 def _last(values: dict[str, Any]) -> dict[str, Any]:
     return dict(list(values.items())[-_MOST:])
+
+
+def _together(pair: Any) -> Together | None:
+    match pair:
+        case [int(beside), int() | None as kept]:
+            return Together(beside, kept)
+    return None
 
 
 def _numbers(found: Any) -> list[tuple[Any, Any]]:

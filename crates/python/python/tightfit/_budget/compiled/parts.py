@@ -28,7 +28,7 @@ from .graph import Division, Rates
 from .kernels import Kernels
 from .plan import Plan, Planned, Terms
 
-__all__ = ["Need", "Part", "Parts", "Reads", "part_of_split", "read", "reserve"]
+__all__ = ["Need", "Part", "Parts", "Reads", "part_of_split", "peak_of", "read", "reserve"]
 
 # Parts may need this share more than computed.
 _SPARE = 0.02
@@ -125,12 +125,12 @@ class Parts:
 
     def least(self, part: Part) -> int:
         """The least bytes of a part and all later ones."""
-        return _peak([one.least for one in self._from(part)])
+        return peak_of([one.least for one in self._from(part)])
 
     @property
     def need(self) -> int:
         """The bytes of all parts that were read, as PyTorch divides them."""
-        return _peak([one.needs[0] for one in self.reads])
+        return peak_of([one.needs[0] for one in self.reads])
 
     def note(self, part: Part, planned: Planned | None) -> None:
         """Notes the plan of a part. If it is unknown, as of a graph from PyTorch's caches, the part is assumed to keep what PyTorch's own division keeps."""
@@ -213,15 +213,15 @@ def reserve(parts: Sequence[Reads], room: int) -> int:
     """
     levels = range(max(len(part.needs) for part in parts))
     at = [[part.needs[min(level, len(part.needs) - 1)] for part in parts] for level in levels]
-    found = next((needs for needs in at if _peak(needs) * (1 + _SPARE) <= room), None)
+    found = next((needs for needs in at if peak_of(needs) * (1 + _SPARE) <= room), None)
     if found is not None:
-        return int(_peak(found[1:]) * (1 + _SPARE))
-    smallest = min(at, key=_peak)
+        return int(peak_of(found[1:]) * (1 + _SPARE))
+    smallest = min(at, key=peak_of)
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         share = (low + high) / 2
-        low, high = (share, high) if _peak(_mixed(parts, smallest, share)) <= room else (low, share)
-    return _peak(_mixed(parts, smallest, low)[1:])
+        low, high = (share, high) if peak_of(_mixed(parts, smallest, share)) <= room else (low, share)
+    return peak_of(_mixed(parts, smallest, low)[1:])
 
 
 def _mixed(parts: Sequence[Reads], needs: Sequence[Need], share: float) -> list[Need]:
@@ -233,8 +233,8 @@ def _mixed(parts: Sequence[Reads], needs: Sequence[Need], share: float) -> list[
     ]
 
 
-def _peak(needs: Sequence[Need]) -> int:
-    """The peak of all parts."""
+def peak_of(needs: Sequence[Need]) -> int:
+    """The peak of graphs that run one after another, and whose values stay."""
     kept = most = 0
     for need in needs:
         most = max(most, kept + need.peak)

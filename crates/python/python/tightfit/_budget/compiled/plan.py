@@ -351,20 +351,20 @@ class Plan:
         if self.terms.later is not None:
             # Gradients of the outputs count in the peaks of later graphs.
             loss = max(0, self.terms.later - sum(value.bytes for value in graph.values if value.kind == "tangent"))
-        calls = self.terms.calls
-        self.chooser = Chooser(graph, plain, loss, calls)
+        terms = loss, self.terms.calls, self.terms.later or 0
+        self.chooser = Chooser(graph, plain, *terms)
         if fuses and self.chooser.peak(self.chooser.plain) > self.terms.room * (1 - _AMPLE):
             called = [place for place, value in enumerate(graph.values) if value.kind == "kernel"]
             for place, bytes in zip(called, self.kernels.extra([nodes[place] for place in called]), strict=True):
                 graph.values[place].extra = self.extra[nodes[place].name] = bytes
-            self.chooser = Chooser(graph, plain, loss, calls)
+            self.chooser = Chooser(graph, plain, *terms)
         if self.terms.share is not None:
             self.terms.budget = self.terms.share.of(self.terms.outside + self.chooser.peak(self.chooser.plain))
         if self.chooser.peak(self.chooser.plain) > self._room:
             again = [place for place, value in enumerate(graph.values) if value.kind == "kernel" and value.rerun == "may" and not value.backward]
             for place, time_us in zip(again, self.kernels([nodes[place] for place in again]), strict=True):
                 graph.values[place].us = time_us
-            self.chooser = chooser = Chooser(graph, plain, loss, calls)
+            self.chooser = chooser = Chooser(graph, plain, *terms)
             if self.terms.offloads:
                 self._time_all(graph, nodes)
                 there = [_on(node, self.kernels.device) for node in nodes]
