@@ -84,3 +84,20 @@ def test_a_division_that_inductor_needs_more_bytes_for_is_replaced(seen, monkeyp
     assert all(torch.allclose(*pair, atol=1e-4) for step in zip(expected, gradients, strict=True) for pair in zip(*step, strict=True))
     assert [one[3] for one in seen[-2:]] == [True, True] and any(not kept for *_, kept in seen), seen
     assert len(traced) == 1
+
+
+def test_pytorchs_division_is_tried_before_a_budget_is_refused(seen, monkeypatch):
+    torch.manual_seed(1)
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64), nn.LayerNorm(64)) for _ in range(4)])
+    x = torch.randn(128, 64)
+    own, of = plan.Plan.keeps, []
+
+    def keeps(self, is_backward, peak):
+        # Only PyTorch's divisions need what was computed.
+        of.append(self.choice.of)
+        return own(self, is_backward, peak if "PyTorch" in self.choice.of else 2 * peak)
+
+    monkeypatch.setattr(plan.Plan, "keeps", keeps)
+    net = torch.compile(model, backend=tightfit, options={"budget": "80%", "inner": "inductor", "offload": False, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)})
+    default_loss(net, x).backward()
+    assert "our cut" in of and of[-1].startswith("PyTorch's at"), of

@@ -96,6 +96,11 @@ class Chooser(Candidates):
                 self.smallest = Choice(self.moves.least(self, [one.division for one in found]), "offloading")
         return self.smallest
 
+    def untried(self) -> Choice | None:
+        """The division with the least computed peak, or else PyTorch's, of which Inductor has shown no bytes yet."""
+        least = self.least(), min(self.theirs, key=lambda one: one.division.peak)
+        return next((one for one in least if one.division.key not in self.seen), None)
+
     def _look(self, saved: frozenset[int]) -> Choice | None:
         found = self.ours.get(saved)
         if found is None:

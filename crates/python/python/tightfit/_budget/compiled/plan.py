@@ -27,7 +27,8 @@ __all__ = ["Plan", "Planned", "Terms"]
 
 # Values of PyTorch's `activation_memory_budget`. Their divisions are candidates, until one fits.
 _SHARES = (0.8, 0.5, 0.2, 0.1, 0.0)
-# The most compilations of one graph. In the last one, only a division is chosen whose bytes are known, or else the one with the least bytes.
+# The compilations of one graph, after which only a division is chosen whose bytes are known, or else one with the least computed bytes: of all, or of
+# PyTorch's.
 _MOST = 4
 # The share of the room that each division after the second one leaves unused in addition, since computed bytes were too low twice.
 _SHY = 0.05
@@ -287,7 +288,7 @@ class Plan:
         shy = 1 - _SHY * (len(chooser.noted) - 1)
         if len(chooser.noted) < _MOST - 1 and (found := chooser.fitting(self._room * shy) or chooser.fitting(room)) is not None:
             return found
-        return chooser.lowered(room) or chooser.least()
+        return chooser.lowered(room) or chooser.untried()
 
     def _fastest(self) -> Choice:
         """The fastest division found that fits, or the smallest one."""
