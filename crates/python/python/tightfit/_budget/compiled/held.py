@@ -3,7 +3,7 @@
 Dynamo compiles a graph at its first call, in the first step. Memory that the program uses outside of compiled graphs is known only later::
 
     call 1   compiled: weights and inputs are allocated; the bytes of the optimizer's state are computed, the bytes of the loss are assumed
-    call 2   the calls of a step are known; if its graphs do not fit one after another, all are compiled once more, together
+    call 2   the calls of a step are known; if its graphs do not fit together, they are compiled once more
     call 3   the peak of a whole step is measured; if it is over the budget, all graphs are compiled once more with that
 """
 
@@ -80,8 +80,8 @@ class Held:
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
-        # By graph, the bytes that existed when it was compiled first, without the bytes kept by other graphs, and whether the optimizer's state was
-        # among them. Later, bytes exist that steps were measured to take.
+        # By graph: the bytes at its first compilation, without those that other graphs kept, and whether the optimizer's state was among them. Later,
+        # bytes exist that steps were measured to take.
         self.there: dict[str, tuple[int, bool]] = {}
         # By graph, the calls before a backward pass for which it was planned.
         self.calls: dict[str, int] = {}
@@ -137,11 +137,9 @@ class Held:
             there += 0 if self.on_gpu else sharded
         has_state = False
         if torch.is_grad_enabled():
-            kept = self._kept_beside(key) if part is None else 0
-            before = there - kept if self.on_gpu else there
+            before = there - self._kept_by_others(key) if self.on_gpu and part is None else there
             before, has_state = self.there.setdefault(key, (before, bool(found is not None and found.state)))
-            beside = self.kept.together.get(key)
-            there = before + (kept if beside is None else beside.beside)
+            there = before + (self._others(key) if part is None else 0)
         outside = there + (0 if has_state else state) + reserve
         if part is not None and self.parts is not None:
             outside += self.parts.kept
@@ -162,14 +160,14 @@ class Held:
         key = _key(graph, inputs, limit, inner)
         part = part_of_split() if torch.is_grad_enabled() else None
         terms = self.terms(key, inputs, optimizer, part)
-        beside = self.kept.together[key].beside if key in self.kept.together else self._kept_beside(key)
         terms.offloads = offloads
         _ranks.next_graph()
         # The rank with the least room decides.
         terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
         parts = self._together(key, part, terms, inner, settings)
         identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.calls, terms.later, terms.gradients, offloads)
-        is_among = part is None and terms.share is None and torch.is_grad_enabled() and bool(beside or key in self.kept.together)
+        others = self._others(key) if part is None else 0
+        is_among = terms.share is None and torch.is_grad_enabled() and bool(others or part is None and key in self.kept.together)
         if is_among:
             # The step that shows all calls may be over the budget.
             terms.slack = terms.budget
@@ -192,7 +190,7 @@ class Held:
         is_new = key not in self.graphs
         one = self.graphs.setdefault(key, _Graph(key))
         one.plan = plan
-        one.outside, one.is_part = terms.outside - beside, part is not None
+        one.outside, one.is_part = terms.outside - others, part is not None
         one.planned = self._numbers(key, plan, terms)
         if one.planned is not None:
             if self.share is not None:
@@ -280,8 +278,13 @@ class Held:
         one.waiting += 1
         one.at_once = max(one.at_once, one.waiting)
 
-    def _kept_beside(self, key: str) -> int:
-        """Bytes that other graphs keep which were called in this step."""
+    def _others(self, key: str) -> int:
+        """Bytes that other graphs of a step keep at the last call of a graph, as far as they are known."""
+        known = self.kept.together.get(key)
+        return self._kept_by_others(key) if known is None else known.others
+
+    def _kept_by_others(self, key: str) -> int:
+        """Bytes kept by other graphs that were called in this step."""
         if self.is_backward or self.share is not None:
             return 0
         return sum(graph.waiting * graph.planned.kept for graph in self.graphs.values() if graph.planned is not None and graph.key != key)
@@ -301,11 +304,12 @@ class Held:
         return found
 
     def _refuse(self, order: list[str]) -> None:
-        """
+        """Refuses a budget that these calls cannot meet.
+
         Raises
         ------
         DoesNotFit
-            If these graphs, and maybe more, do not fit together.
+            If their graphs do not fit together.
         """
         if self._peak(order) <= self.budget or have_run():
             return
@@ -333,7 +337,7 @@ class Held:
             return False
         if not self._share(order):
             return False
-        say("compiled: the graphs of a step do not fit one after another; all are compiled once more, together")
+        say("compiled: the graphs of a step do not fit as they were compiled; all are compiled once more, together")
         self._compile_again()
         return True
 
@@ -347,7 +351,7 @@ class Held:
             say(f"compiled: the graphs of a step need at least {needed}, more than {as_given(self.budget)}; training goes on")
             return False
         for key, one in found.items():
-            self.kept.together[key] = Together(_ranks.largest(f"beside {key} {self.again}", one.beside), one.kept)
+            self.kept.together[key] = Together(_ranks.largest(f"others {key} {self.again}", one.others), one.kept)
         self.kept.save()
         return True
 

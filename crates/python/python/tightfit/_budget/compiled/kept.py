@@ -25,13 +25,13 @@ class Together:
 
     Attributes
     ----------
-    beside
-        What other graphs keep at the last call of this one.
+    others
+        The bytes that other graphs keep at the last call of this one.
     kept
-        The most that it may keep in each call; None if no other graph is called after it.
+        The most bytes that each call may keep; None if no other graph is called after it.
     """
 
-    beside: int
+    others: int
     kept: int | None
 
 
@@ -51,7 +51,7 @@ class Kept:
     later
         Bytes for later graphs, by graph and bytes outside of it.
     together
-        The bytes of a graph among others that are called in the same step.
+        By graph, its bytes among other graphs of a step.
     plans
         Plans in numbers, by graph and bytes outside of it. PyTorch's caches hold the graphs of a plan, and nothing is planned when they are read.
     """
@@ -76,7 +76,7 @@ class Kept:
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
             names = ("times", "extra", "surplus", "calls", "later", "plans")
-            among = {key: [one.beside, one.kept] for key, one in self.together.items()}
+            among = {key: [one.others, one.kept] for key, one in self.together.items()}
             everything[self.device] = {**{name: _last(getattr(self, name)) for name in names}, "together": _last(among)}
             write_devices(self.path, _KIND, everything)
 
@@ -87,8 +87,8 @@ def _last(values: dict[str, Any]) -> dict[str, Any]:
 
 def _together(pair: Any) -> Together | None:
     match pair:
-        case [int(beside), int() | None as kept]:
-            return Together(beside, kept)
+        case [int(others), int() | None as kept]:
+            return Together(others, kept)
     return None
 
 

@@ -44,7 +44,7 @@ def divided(plan: Plan, planned: Planned, outside: int, is_last: bool) -> Divide
 
 
 def together(order: Sequence[str], graphs: Mapping[str, Divided], budget: int) -> dict[str, Together] | None:
-    """The bytes of each graph, given the graphs in the order of their calls. None if they do not fit together."""
+    """The bytes of each graph, given all calls in order. None if the graphs do not fit together."""
     levels = [_at(order, graphs, level) for level in range(max(len(graphs[key].needs) for key in order))]
     fits = next((level for level, needs in enumerate(levels) if peak_of(needs) * (1 + _SPARE) <= budget), None)
     if fits is None:
@@ -64,8 +64,8 @@ def together(order: Sequence[str], graphs: Mapping[str, Divided], budget: int) -
     found = {}
     for key in order:
         last = max(place for place, other in enumerate(order) if other == key)
-        beside = sum(need.kept for other, need in zip(order[:last], needs, strict=False) if other != key)
-        found[key] = Together(beside, None if last == len(order) - 1 else needs[last].kept)
+        others = sum(need.kept for other, need in zip(order[:last], needs, strict=False) if other != key)
+        found[key] = Together(others, None if last == len(order) - 1 else needs[last].kept)
     return found
 
 

@@ -13,7 +13,7 @@ __all__ = ["State"]
 
 
 class State:
-    """What models hold. Moving it to the host frees nothing, and a copy would miss writes that have no versions, such as through ``.data``."""
+    """The storages that models hold. Offloading them frees nothing, and copies miss writes without versions, such as through ``.data``."""
 
     def __init__(self, *models: nn.Module) -> None:
         self._models = models
