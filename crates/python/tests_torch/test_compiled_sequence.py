@@ -75,6 +75,11 @@ def test_unlike_blocks_that_are_compiled_one_by_one_share_a_budget(offload, monk
     again, peak = steps(blocks(), budget, offload, counter)
     assert again == losses and peak <= 0.6 * whole
     assert "once more" not in capfd.readouterr().err
+    # Another program with the same blocks does not take what this one has kept.
+    fewer = blocks()[:3]
+    alone, _ = steps(fewer, budget, offload, counter)
+    assert all(plan.is_plain for plan in held.all_held()[0].planned), "three blocks fit as they are"
+    assert alone == pytest.approx(steps(blocks()[:3])[0], rel=1e-5)
 
 
 def test_a_budget_that_the_graphs_of_a_step_cannot_meet_together_is_refused_in_the_first_one(monkeypatch):

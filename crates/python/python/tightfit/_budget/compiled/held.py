@@ -14,7 +14,7 @@ import gc
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -29,12 +29,12 @@ from ..record.cost import device_name
 from ..record.optimizer import Optimizers, assumed_bytes, optimizer_bytes
 from . import private, properties
 from .graph import Rates
-from .kept import Kept, Together
+from .kept import Kept
 from .kernels import Kernels
 from .parts import Need, Part, Parts, part_of_split, peak_of, read
 from .plan import Plan, Planned, Terms
 from .ranks import Ranks
-from .sequence import Divided, divided, leasts, together
+from .sequence import Divided, divided, leasts, named, together
 from .sharded import alike, sharded_bytes
 
 __all__ = ["Held", "all_held", "have_run", "held_by"]
@@ -44,6 +44,8 @@ _LIBRARIES, _ROUNDING = 48 << 20, 256
 # The step before which a whole step has been measured, and the number of steps that are checked.
 _SEEN, _LOOKED = 3, 24
 _AGAIN = 2
+# The most calls of a step that are noted.
+_CALLS = 4096
 # A later part of a split model may exceed the budget by the budget divided by this.
 _SLACK = 16
 
@@ -89,6 +91,8 @@ class Held:
         self.order: list[str] = []
         self.last: list[str] = []
         self.looked: set[str] = set()
+        # Whether an earlier process had other calls in a step.
+        self.was_other = False
         # The number of times that all graphs were compiled again with a measured peak.
         self.again = 0
         # Steps whose backward pass has begun, and whether the backward pass of the current step has.
@@ -273,7 +277,7 @@ class Held:
             self.last, self.order = self.order, []
             if not self._join(self.last):
                 self._step()
-        if not one.is_part:
+        if not one.is_part and len(self.order) < _CALLS:
             self.order.append(one.key)
         one.waiting += 1
         one.at_once = max(one.at_once, one.waiting)
@@ -287,7 +291,9 @@ class Held:
         """Bytes kept by other graphs that were called in this step."""
         if self.is_backward or self.share is not None:
             return 0
-        return sum(graph.waiting * graph.planned.kept for graph in self.graphs.values() if graph.planned is not None and graph.key != key)
+        graphs = [graph for graph in self.graphs.values() if graph.key != key]
+        # Calls without a backward pass, as in an evaluation, keep nothing.
+        return sum(min(graph.waiting, self.calls.get(graph.key, 1)) * graph.planned.kept for graph in graphs if graph.planned is not None)
 
     def _expected(self, order: list[str]) -> list[str]:
         """The calls of a step, given the first ones: each graph is called as often as there are modules like its own."""
@@ -332,8 +338,15 @@ class Held:
         if len(set(order)) < 2 or self.share is not None or self.looked.issuperset(order):
             return False
         self.looked.update(order)
-        is_known = all(key in self.kept.together for key in order)
-        if is_known or _ranks.largest(f"sequence {len(self.looked)}", self._peak(order)) <= self.budget:
+        known = {one.step for key in order if (one := self.kept.together.get(key)) is not None}
+        if _ranks.largest(f"known {len(self.looked)}", len(known - {named(order)})) and not self.was_other:
+            # Of another program with the same graphs.
+            self.was_other = True
+            for key in order:
+                self.kept.together.pop(key, None)
+            self._compile_again()
+            return True
+        if known or _ranks.largest(f"sequence {len(self.looked)}", self._peak(order)) <= self.budget:
             return False
         if not self._share(order):
             return False
@@ -344,14 +357,14 @@ class Held:
     def _share(self, order: list[str]) -> bool:
         """Shares the budget among the graphs of a step. Returns whether they fit."""
         graphs = self._divided(order)
-        order = [key for key in order if key in graphs]
-        found = together(order, graphs, self.budget)
+        planned = [key for key in order if key in graphs]
+        found = together(planned, graphs, self.budget)
         if found is None:
-            needed = as_needed(leasts(order, graphs), self.budget)
+            needed = as_needed(leasts(planned, graphs), self.budget)
             say(f"compiled: the graphs of a step need at least {needed}, more than {as_given(self.budget)}; training goes on")
             return False
         for key, one in found.items():
-            self.kept.together[key] = Together(_ranks.largest(f"others {key} {self.again}", one.others), one.kept)
+            self.kept.together[key] = replace(one, others=_ranks.largest(f"others {key} {self.again}", one.others), step=named(order))
         self.kept.save()
         return True
 

@@ -29,10 +29,13 @@ class Together:
         The bytes that other graphs keep at the last call of this one.
     kept
         The most bytes that each call may keep; None if no other graph is called after it.
+    step
+        The calls of the step, hashed.
     """
 
     others: int
     kept: int | None
+    step: str = ""
 
 
 class Kept:
@@ -76,7 +79,7 @@ class Kept:
         if self.path is not None:
             everything = devices_in(self.path, _KIND)
             names = ("times", "extra", "surplus", "calls", "later", "plans")
-            among = {key: [one.others, one.kept] for key, one in self.together.items()}
+            among = {key: [one.others, one.kept, one.step] for key, one in self.together.items()}
             everything[self.device] = {**{name: _last(getattr(self, name)) for name in names}, "together": _last(among)}
             write_devices(self.path, _KIND, everything)
 
@@ -87,8 +90,8 @@ def _last(values: dict[str, Any]) -> dict[str, Any]:
 
 def _together(pair: Any) -> Together | None:
     match pair:
-        case [int(others), int() | None as kept]:
-            return Together(others, kept)
+        case [int(others), int() | None as kept, str(step)]:
+            return Together(others, kept, step)
     return None
 
 

@@ -10,6 +10,7 @@ all calls, the lowest price of a byte at which all graphs fit together gives the
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from .kept import Together
 from .parts import Need, peak_of
 from .plan import Plan, Planned
 
-__all__ = ["Divided", "divided", "leasts", "together"]
+__all__ = ["Divided", "divided", "leasts", "named", "together"]
 
 _HALVINGS = 10
 # All graphs may need this share more than computed.
@@ -67,6 +68,11 @@ def together(order: Sequence[str], graphs: Mapping[str, Divided], budget: int) -
         others = sum(need.kept for other, need in zip(order[:last], needs, strict=False) if other != key)
         found[key] = Together(others, None if last == len(order) - 1 else needs[last].kept)
     return found
+
+
+def named(order: Sequence[str]) -> str:
+    """A name of the calls of a step."""
+    return hashlib.sha256(" ".join(order).encode()).hexdigest()[:16]
 
 
 def leasts(order: Sequence[str], graphs: Mapping[str, Divided]) -> int:
