@@ -185,6 +185,11 @@ def divisions(plans):
 EXACT = 0.05
 
 
+def test_a_budget_that_no_parts_fit_in_is_refused_with_what_to_do(tmp_path):
+    for *_, told, _, _ in two(tmp_path, SPLIT.replace("VIEWS", "True"), "tight", 12 << 20):
+        assert "does not fit in" in told and "parts, each of which keeps its inputs; a larger bucket_cap_mb makes fewer parts" in told, told[-2000:]
+
+
 @pytest.mark.parametrize("views", [True, False], ids=["views", "copies"])
 def test_the_graphs_of_a_split_model_share_one_budget_and_ranks_choose_alike(views, tmp_path, share=0.8):
     program = SPLIT.replace("VIEWS", str(views))

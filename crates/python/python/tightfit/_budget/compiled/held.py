@@ -179,6 +179,8 @@ class Held:
         try:
             run = private.compile_with(inner, plan, graph, inputs, settings)
         except DoesNotFit as error:
+            if part is not None:
+                raise DoesNotFit(f"{error}. {part.splits}", error.needed_bytes, error.limit_bytes) from None
             if torch.is_grad_enabled() or not have_run():
                 raise
             say(f"{error}; it runs nevertheless, since training has begun")

@@ -85,6 +85,11 @@ class Part:
         return _gradients([read.meta.get("example_value") for read in reads])
 
     @property
+    def splits(self) -> str:
+        """Why the parts need more memory than the whole model, and what a user can do."""
+        return f"DistributedDataParallel splits the model into {self.count} parts, each of which keeps its inputs; a larger bucket_cap_mb makes fewer parts"
+
+    @property
     def rest(self) -> list[Part]:
         """This part and all later ones."""
         return [Part(self.split, number, self.count) for number in range(self.number, self.count)]
