@@ -30,7 +30,7 @@ def blocks():
 
 
 def steps(model, budget=None, offload=False, counter=None):
-    """The losses of four steps, whose blocks are compiled one by one, and the peak of the last one in bytes beside the model and its input."""
+    """The losses of four steps, whose blocks are compiled one by one, and the peak of the last one in bytes, without the model and its input."""
     torch._dynamo.reset()
     held._held.clear()
     optimizer = sgd(model)
@@ -83,7 +83,7 @@ def test_unlike_blocks_that_are_compiled_one_by_one_share_a_budget(offload, monk
 
 
 def test_a_budget_that_the_graphs_of_a_step_cannot_meet_together_is_refused_in_the_first_one(monkeypatch):
-    _, _ = steps(blocks(), "1GiB")
+    steps(blocks(), "1GiB")
     outside = min(graph.outside for one in held.all_held() for graph in one.graphs.values())
     counter = DeviceBytes([])
     run_graphs_under(counter, monkeypatch)

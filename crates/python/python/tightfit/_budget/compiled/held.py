@@ -82,7 +82,7 @@ class Held:
         self.kept = Kept(device)
         self.kernels = Kernels(device, self.kept)
         self.graphs: dict[str, _Graph] = {}
-        # By graph: the bytes at its first compilation, without those that other graphs kept, and whether the optimizer's state was among them. Later,
+        # By graph, the bytes at its first compilation and whether the optimizer's state was among them. Bytes that other graphs kept are left out. Later,
         # bytes exist that steps were measured to take.
         self.there: dict[str, tuple[int, bool]] = {}
         # By graph, the calls before a backward pass for which it was planned.
@@ -139,11 +139,12 @@ class Held:
             # Buffers of communication in a backward pass: the parameters that are gathered next, as received and as copied, and the gradients before.
             reserve += 3 * sum(sizes)
             there += 0 if self.on_gpu else sharded
-        has_state = False
+        has_state, others = False, 0
         if torch.is_grad_enabled():
+            others = self._others(key) if part is None else 0
             before = there - self._kept_by_others(key) if self.on_gpu and part is None else there
             before, has_state = self.there.setdefault(key, (before, bool(found is not None and found.state)))
-            there = before + (self._others(key) if part is None else 0)
+            there = before + others
         outside = there + (0 if has_state else state) + reserve
         if part is not None and self.parts is not None:
             outside += self.parts.kept
@@ -151,7 +152,7 @@ class Held:
             outside += self.kept.surplus.get(key, 0)
         # Rounded coarsely, since it is part of the keys of PyTorch's caches of compiled graphs.
         step = max(1, (self.budget if self.budget < UNLIMITED else outside) >> 9)
-        return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share, gradients=sharded)
+        return Terms(self.budget, -(-outside // step) * step, assumed=assumed, share=self.share, gradients=sharded, others=others)
 
     def compile(
         self, graph: fx.GraphModule, inputs: Sequence[Any], inner: str, settings: dict[str, Any], optimizer: Any, offloads: bool = True
@@ -170,8 +171,7 @@ class Held:
         terms.outside = terms.budget + _ranks.largest("room", terms.outside - terms.budget)
         parts = self._together(key, part, terms, inner, settings)
         identity = ("tightfit", private.source(), limit, terms.outside, terms.loss, terms.calls, terms.later, terms.gradients, offloads)
-        others = self._others(key) if part is None else 0
-        is_among = terms.share is None and torch.is_grad_enabled() and bool(others or part is None and key in self.kept.together)
+        is_among = terms.share is None and torch.is_grad_enabled() and bool(terms.others or part is None and key in self.kept.together)
         if is_among:
             # The step that shows all calls may be over the budget.
             terms.slack = terms.budget
@@ -196,7 +196,7 @@ class Held:
         is_new = key not in self.graphs
         one = self.graphs.setdefault(key, _Graph(key))
         one.plan = plan
-        one.outside, one.is_part = terms.outside - others, part is not None
+        one.outside, one.is_part = terms.outside - terms.others, part is not None
         one.planned = self._numbers(key, plan, terms)
         if one.planned is not None:
             if self.share is not None:

@@ -28,7 +28,7 @@ class Together:
     others
         The bytes that other graphs keep at the last call of this one.
     kept
-        The most bytes that each call may keep; None if no other graph is called after it.
+        The limit of the bytes that each call keeps, or None if no other graph is called after it.
     step
         The calls of the step, hashed.
     """

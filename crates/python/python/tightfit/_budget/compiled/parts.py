@@ -28,10 +28,10 @@ from .graph import Division, Rates
 from .kernels import Kernels
 from .plan import Plan, Planned, Terms
 
-__all__ = ["Need", "Part", "Parts", "Reads", "part_of_split", "peak_of", "read", "reserve"]
+__all__ = ["SPARE", "Need", "Part", "Parts", "Reads", "mixed", "part_of_split", "peak_of", "read", "reserve"]
 
-# Parts may need this share more than computed.
-_SPARE = 0.02
+# Graphs that run one after another may need this share more than computed.
+SPARE = 0.02
 # More bytes than any part needs.
 _MUCH = 1 << 50
 _HALVINGS = 10
@@ -43,6 +43,10 @@ class Need:
 
     kept: int
     peak: int
+
+    def toward(self, other: Need, share: float) -> Need:
+        """The need at this share of the way to another one."""
+        return Need(*(int(one + share * (more - one)) for one, more in ((self.kept, other.kept), (self.peak, other.peak))))
 
 
 @dataclass
@@ -86,7 +90,7 @@ class Part:
 
     @property
     def splits(self) -> str:
-        """Why the parts need more memory than the whole model, and what a user can do."""
+        """The reason why parts need more memory than the whole model, and a way to need less."""
         return f"DistributedDataParallel splits the model into {self.count} parts, each of which keeps its inputs; a larger bucket_cap_mb makes fewer parts"
 
     @property
@@ -218,24 +222,25 @@ def reserve(parts: Sequence[Reads], room: int) -> int:
     """
     levels = range(max(len(part.needs) for part in parts))
     at = [[part.needs[min(level, len(part.needs) - 1)] for part in parts] for level in levels]
-    found = next((needs for needs in at if peak_of(needs) * (1 + _SPARE) <= room), None)
+    found = next((needs for needs in at if peak_of(needs) * (1 + SPARE) <= room), None)
     if found is not None:
-        return int(peak_of(found[1:]) * (1 + _SPARE))
+        return int(peak_of(found[1:]) * (1 + SPARE))
     smallest = min(at, key=peak_of)
+    leasts = [part.least for part in parts]
+    return peak_of(mixed(leasts, smallest, lambda needs: peak_of(needs) <= room)[1:])
+
+
+def mixed(less: Sequence[Need], more: Sequence[Need], fits: Callable[[list[Need]], bool]) -> list[Need]:
+    """Needs as far as fits on the way from some that fit to others that do not."""
+
+    def at(share: float) -> list[Need]:
+        return [one.toward(other, share) for one, other in zip(less, more, strict=True)]
+
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         share = (low + high) / 2
-        low, high = (share, high) if peak_of(_mixed(parts, smallest, share)) <= room else (low, share)
-    return peak_of(_mixed(parts, smallest, low)[1:])
-
-
-def _mixed(parts: Sequence[Reads], needs: Sequence[Need], share: float) -> list[Need]:
-    """Needs between the least ones and others: this share of the way."""
-    leasts = [part.least for part in parts]
-    return [
-        Need(*(int(less + share * (more - less)) for less, more in ((least.kept, need.kept), (least.peak, need.peak))))
-        for least, need in zip(leasts, needs, strict=True)
-    ]
+        low, high = (share, high) if fits(at(share)) else (low, share)
+    return at(low)
 
 
 def peak_of(needs: Sequence[Need]) -> int:

@@ -50,6 +50,8 @@ class Terms:
     ----------
     budget, outside
         Bytes of the whole program, and bytes outside of the graph's buffers: weights, the optimizer's state, inputs, workspaces.
+    others
+        The bytes among these that other graphs keep.
     loss
         Bytes of the program's loss, if they were measured.
     assumed
@@ -78,6 +80,7 @@ class Terms:
     gradients: int = 0
     offloads: bool = True
     slack: int = 0
+    others: int = 0
 
     @property
     def room(self) -> int:

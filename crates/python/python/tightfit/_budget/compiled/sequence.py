@@ -15,14 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .kept import Together
-from .parts import Need, peak_of
+from .parts import SPARE, Need, mixed, peak_of
 from .plan import Plan, Planned
 
 __all__ = ["Divided", "divided", "leasts", "named", "together"]
-
-_HALVINGS = 10
-# All graphs may need this share more than computed.
-_SPARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -45,25 +41,20 @@ def divided(plan: Plan, planned: Planned, outside: int, is_last: bool) -> Divide
 
 
 def together(order: Sequence[str], graphs: Mapping[str, Divided], budget: int) -> dict[str, Together] | None:
-    """The bytes of each graph, given all calls in order. None if the graphs do not fit together."""
-    levels = [_at(order, graphs, level) for level in range(max(len(graphs[key].needs) for key in order))]
-    fits = next((level for level, needs in enumerate(levels) if peak_of(needs) * (1 + _SPARE) <= budget), None)
-    if fits is None:
-        fits = min(range(len(levels)), key=lambda level: peak_of(levels[level]))
-        if peak_of(levels[fits]) > budget:
+    """The bytes of each graph, given all calls in order; None if the graphs do not fit."""
+
+    def fits(needs: Sequence[Need]) -> bool:
+        return peak_of(needs) * (1 + SPARE) <= budget
+
+    levels = _levels(order, graphs)
+    level = next((level for level, needs in enumerate(levels) if fits(needs)), None)
+    if level is None:
+        level = min(range(len(levels)), key=lambda level: peak_of(levels[level]))
+        if peak_of(levels[level]) > budget:
             return None
-    needs = levels[fits]
-    if fits:
-        low, high = 0.0, 1.0
-        for _ in range(_HALVINGS):
-            share = (low + high) / 2
-            mixed = [_mixed(less, more, share) for less, more in zip(levels[fits], levels[fits - 1], strict=True)]
-            if peak_of(mixed) * (1 + _SPARE) <= budget:
-                low, needs = share, mixed
-            else:
-                high = share
+    needs = mixed(levels[level], levels[level - 1], fits) if level else levels[level]
     found = {}
-    for key in order:
+    for key in dict.fromkeys(order):
         last = max(place for place, other in enumerate(order) if other == key)
         others = sum(need.kept for other, need in zip(order[:last], needs, strict=False) if other != key)
         found[key] = Together(others, None if last == len(order) - 1 else needs[last].kept)
@@ -77,14 +68,14 @@ def named(order: Sequence[str]) -> str:
 
 def leasts(order: Sequence[str], graphs: Mapping[str, Divided]) -> int:
     """The least bytes that all graphs need together."""
-    return min(peak_of(_at(order, graphs, level)) for level in range(max(len(graphs[key].needs) for key in order)))
+    return min(map(peak_of, _levels(order, graphs)))
 
 
-def _at(order: Sequence[str], graphs: Mapping[str, Divided], level: int) -> list[Need]:
-    """The need of each call at a price of a byte, with the bytes outside."""
-    needs = {key: one.needs[min(level, len(one.needs) - 1)] for key, one in graphs.items()}
-    return [Need(needs[key].kept, graphs[key].outside + needs[key].peak) for key in order]
+def _levels(order: Sequence[str], graphs: Mapping[str, Divided]) -> list[list[Need]]:
+    """By price of a byte, the need of each call, with the bytes outside."""
 
+    def need(graph: Divided, level: int) -> Need:
+        one = graph.needs[min(level, len(graph.needs) - 1)]
+        return Need(one.kept, graph.outside + one.peak)
 
-def _mixed(less: Need, more: Need, share: float) -> Need:
-    return Need(*(int(one + share * (other - one)) for one, other in ((less.kept, more.kept), (less.peak, more.peak))))
+    return [[need(graphs[key], level) for key in order] for level in range(max(len(graphs[key].needs) for key in order))]

@@ -52,7 +52,7 @@ class SafePass(StepsAside):
             external = recorder.storage(tensor).external is not None
         leaf = tensor.requires_grad and tensor.is_leaf
         waiting = _Waiting(number, unowned(tensor))
-        if leaf or external or type(tensor) is not Tensor or self.state.holds(tensor) or tensor.numel() * tensor.itemsize < SMALL_BYTES and recorder is None:
+        if leaf or external or type(tensor) is not Tensor or tensor.numel() * tensor.itemsize < SMALL_BYTES and recorder is None or self.state.holds(tensor):
             return waiting
         self.pending.append((waiting, tensor))
         self.nodes = torch._C._autograd._get_sequence_nr()
